@@ -1,4 +1,4 @@
-"""What Spark's part of the feed costs, for a transform that only passes rows on, and for one that parses them.
+"""What Spark's part of the feed costs, for transforms that pass rows on, parse them, and call functions in Python.
 
 Without Kafka: batches go from one process to its Spark session and back. Beside it, in the same run, each batch is a
 Spark job, all columns go through Spark as well, and the JVM has its second compiler.
@@ -38,7 +38,7 @@ _VARIANTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "second compiler": ({}, "-XX:TieredStopAtLevel=4"),
 }
 
-_TRANSFORMS: Final = ("unchanged", "parsed")
+_TRANSFORMS: Final = ("unchanged", "parsed", "function", "frames")
 
 
 def unchanged(rows: Any) -> Any:
@@ -54,17 +54,40 @@ def parsed(rows: Any) -> Any:
     return fields.where("j.n > 0").select("key", "timestamp", "j.a", "j.n", "j.c", "_task", "_offset")
 
 
+def function(rows: Any) -> Any:
+    """Return a field of the records' JSON, which a function in Python parses, and what is passed on."""
+    from pyspark.sql import functions as f
+
+    def text(value):  # type: ignore[no-untyped-def]
+        import json
+
+        return json.loads(bytes(value))["c"]
+
+    return rows.select("key", "timestamp", f.udf(text, "string")("value").alias("c"), "_task", "_offset")
+
+
+def frames(rows: Any) -> Any:
+    """Return the rows with longer values, made by a function over pandas frames."""
+
+    def longer(came):  # type: ignore[no-untyped-def]
+        for frame in came:
+            yield frame.assign(value=frame["value"] + b"!")
+
+    return rows.mapInPandas(longer, rows.schema)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="of all variants (%(default)s)")
+    parser.add_argument("--only", nargs="+", choices=_TRANSFORMS, default=_TRANSFORMS)
     parser.add_argument("--one", nargs=2, metavar=("TRANSFORM", "VARIANT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.one:
         _measure(*arguments.one)
         return 0
     for _ in range(arguments.rounds):
-        for transform in _TRANSFORMS:
+        for transform in arguments.only:
             for variant in _VARIANTS:
                 command = [sys.executable, "-m", "benchmarks.transforms", "--one", transform, variant]
                 subprocess.run(command, cwd=ROOT, check=True)

@@ -1,17 +1,18 @@
 """Runs the plan of a transform in threads of its own, without a Spark job.
 
 Planning, scheduling and reporting a job takes ten times as long as the rows of a small batch. A plan that treats rows
-one by one in Spark's own expressions needs nothing of that: here the JVM's thread behind one of this process does what
-a task of the job would do, with a copy of the plan, and in an environment like that of a task. It reads the rows from
-a file in memory, for which a job needs Python workers.
+one by one, in Spark's own expressions and in functions in Python, needs nothing of that: here the JVM's thread behind
+one of this process does what a task of the job would do, with a copy of the plan, and in an environment like that of a
+task. It reads the rows from a file in memory, for which a job needs Python workers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from standby.adapters.spark.exchange import RowExchange
-from standby.adapters.spark.session import CALL_SECONDS, FAILURES, is_fatal
+from standby.adapters.spark.session import CALL_SECONDS, FAILURES, is_fatal, items_of
 from standby.errors import Transient
 from standby.shared.errortext import first_line
 
@@ -33,6 +34,17 @@ _LOG: Final = logging.getLogger(__name__)
 #: Operators that treat rows one by one, without Python and without the memory of a task; how the generated code of
 #: several is joined; and the source.
 _OPERATORS: Final = ("Filter", "Generate", "InputAdapter", "Project", "Scan ExistingRDD", "WholeStageCodegen")
+
+#: Operators that give rows to Python workers, and those of them that may need tasks which start at the same time, or
+#: have certain resources.
+_IN_PYTHON: Final = ("ArrowEvalPython", "BatchEvalPython", "MapInArrow", "MapInPandas")
+_IN_BATCHES: Final = ("MapInArrow", "MapInPandas")
+
+#: The class in the JVM that has the values of a session's accumulators.
+_ACCUMULATORS: Final = "org.apache.spark.api.python.PythonAccumulatorV2"
+
+#: Ids of tasks, which Spark's own do not reach. A worker's end is watched for each id.
+_TASKS: Final = itertools.count(1 << 40)
 
 #: Smaller sources are lists in the plan.
 _LIST_BELOW: Final = "spark.sql.execution.arrow.localRelationThreshold"
@@ -82,13 +94,24 @@ def is_direct(frame: DataFrame) -> bool:
     if execution.analyzed().containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.SCALA_UDF()):
         # A function in Java may rely on being made anew for each task.
         return False
+    for node in _nodes(execution):
+        name = str(node.nodeName())
+        if not (name.startswith(_OPERATORS) or name in _IN_PYTHON):
+            return False
+        if name in _IN_BATCHES and (node.isBarrier() or node.profile().isDefined()):
+            return False
+    return True
+
+
+def _nodes(execution: Any) -> Iterator[Any]:
+    """Yield the operators of an executable plan, each one's first input after it."""
     node = execution.executedPlan()
-    while str(node.nodeName()).startswith(_OPERATORS):
+    while True:
+        yield node
         inputs = node.children()
         if not inputs.size():
-            return True
+            return
         node = inputs.head()
-    return False
 
 
 class DirectPlan:
@@ -110,8 +133,14 @@ class DirectPlan:
         properties = jvm.java.util.Properties()
         for name, value in session.conf.getAll.items():
             properties.setProperty(name, value)
-        self._task = (None, properties, None, jvm.org.apache.spark.executor.TaskMetrics.empty(), 1)
-        self._resources = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+        metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
+        resources = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+        self._task = (properties, None, metrics, 1, resources)
+        execution = frame._jdf.queryExecution()  # noqa: SLF001
+        self._has_functions = any(each.nodeName() in _IN_PYTHON for each in _nodes(execution))
+        environment = jvm.org.apache.spark.SparkEnv.get()
+        self._memory, self._blocks = environment.memoryManager(), environment.blockManager()
+        self._new_memory = jvm.org.apache.spark.memory.TaskMemoryManager
         # Each name that is looked up in the JVM is a call.
         self._new_context = jvm.org.apache.spark.TaskContextImpl
         self._new_partition = jvm.org.apache.spark.rdd.ParallelCollectionPartition
@@ -126,7 +155,12 @@ class DirectPlan:
         self._client = jvm._gateway_client  # noqa: SLF001
         #: Kept, as Spark frees what belongs to an RDD when that is gone.
         self._rdd = frame._jdf.toArrowBatchRdd()  # noqa: SLF001
-        self._copies = _copies_of(self._rdd, jvm, loader, parts)
+        self._count = parts
+        with self._environment(0):
+            self._copies = _copies_of(self._rdd, jvm, loader, parts)
+        #: Where functions add to the session's accumulators. A copy registers its own with the task that makes it.
+        self._added = [each for each in items_of(metrics.accumulators()) if _class_of(each) == _ACCUMULATORS]
+        self._sums = session.sparkContext._javaAccumulator  # noqa: SLF001
         self._threads = _threads(parts, partial(_use_loader, self._thread, loader))
         self._parts: list[Future[pa.Table]] = []
         self._guard = threading.Lock()
@@ -137,8 +171,8 @@ class DirectPlan:
         """Whether the batch was cancelled; whether its parts are to end, for that or because one has failed."""
         self._finished: SimpleQueue[Future[pa.Table] | None] = SimpleQueue()
         """Gets the batch's parts as they end, and None when it is cancelled."""
-        self._running: dict[int, Any] = {}
-        """Number of a part that runs → its thread in the JVM."""
+        self._running: dict[int, tuple[Any, Any]] = {}
+        """Number of a part that runs → its thread in the JVM, and its context."""
         self._is_lost = False
 
     @property
@@ -180,7 +214,7 @@ class DirectPlan:
                 self._finished.put(None)
 
     def _run(self, rows: pa.Table, *, on_disk: bool = False) -> pa.Table:
-        numbers = range(len(self._copies))
+        numbers = range(self._count)
         self._exchange.put(rows, len(numbers), on_disk=on_disk)
         with self._guard:
             if self._is_cancelled:
@@ -199,49 +233,68 @@ class DirectPlan:
                 failures = [part.exception() for part in wait(parts, _END_SECONDS).done]
                 raise next((each for each in failures if each is not None and is_fatal(each)), failure)
         self._parts = []
+        for each in self._added:
+            if not each.isZero():
+                self._sums.merge(each)
+                each.reset()
         return pa.concat_tables(part.result() for part in parts).cast(self._schema)
 
     def _interrupt(self) -> None:
         with self._guard:
             self._is_ending = True
-            for thread in self._running.values():
-                # It ends what waits, and the next write of results.
+            for thread, context in self._running.values():
+                # It ends what waits, the next write of results, and within some seconds a function in Python.
                 with contextlib.suppress(*FAILURES):
+                    context.markInterrupted(_CANCELLED)
                     thread.interrupt()
 
     def _run_part(self, number: int, is_large: bool) -> pa.Table:
         path = str(self._exchange.path(number))
-        context = self._new_context(0, 0, number, 0, 0, len(self._copies), *self._task, self._resources)
         connection = self._client.get_thread_connection()
-        self._begin(number, self._thread())
-        try:
-            self._contexts.setTaskContext(context)
+        with self._environment(number) as context:
+            self._begin(number, self._thread(), context)
             try:
                 self._write(number, context, path, is_large=is_large)
-                # Frees the memory of the rows.
-                context.markTaskCompleted(self._no_failure)
-            except Exception:
-                # After a failure this may fail as well.
-                with contextlib.suppress(*FAILURES):
-                    context.markTaskCompleted(self._no_failure)
-                raise
             finally:
-                self._contexts.unset()
-        finally:
-            if self._finish(number):
-                # Otherwise the next part on this thread would end.
-                self._take_interrupt()
+                if self._finish(number):
+                    # Otherwise the next part on this thread would end.
+                    self._take_interrupt()
         if self._client.get_thread_connection() is not connection:
             # The client makes a call again, over a new connection, when it gets no answer. Rows would be missing.
             self._is_lost = True
             raise Transient("the connection to Spark's JVM was lost while a batch was running")
         return pa.ipc.open_stream(Path(path).read_bytes()).read_all()
 
-    def _begin(self, number: int, thread: Any) -> None:
+    @contextlib.contextmanager
+    def _environment(self, number: int) -> Iterator[Any]:
+        """Do in the block what a task would do; yields its context."""
+        task = next(_TASKS)
+        memory = None
+        if self._has_functions:
+            memory = self._new_memory(self._memory, task)
+            self._blocks.registerTask(task)
+        context = self._new_context(0, 0, number, task, 0, self._count, memory, *self._task)
+        self._contexts.setTaskContext(context)
+        try:
+            yield context
+            # Frees the memory of the rows.
+            context.markTaskCompleted(self._no_failure)
+        except Exception:
+            # After a failure this may fail as well.
+            with contextlib.suppress(*FAILURES):
+                context.markTaskCompleted(self._no_failure)
+            raise
+        finally:
+            self._contexts.unset()
+            if memory is not None:
+                memory.cleanUpAllAllocatedMemory()
+                self._blocks.releaseAllLocksForTask(task)
+
+    def _begin(self, number: int, thread: Any, context: Any) -> None:
         with self._guard:
             if self._is_ending:
                 raise Transient(_CANCELLED)
-            self._running[number] = thread
+            self._running[number] = thread, context
 
     def _finish(self, number: int) -> bool:
         """Return whether the part may have been interrupted."""
@@ -292,6 +345,10 @@ def _copies_of(rdd: Any, jvm: Any, loader: Any, count: int) -> list[Any]:
     kind = _single(jvm.scala.reflect, "ClassTag").apply(rdd.getClass())
     serializer = jvm.org.apache.spark.SparkEnv.get().closureSerializer().newInstance()
     return [serializer.deserialize(serializer.serialize(rdd, kind), loader, kind) for _ in range(count)]
+
+
+def _class_of(instance: Any) -> str:
+    return str(instance.getClass().getName())
 
 
 def _single(package: Any, name: str) -> Any:

@@ -128,17 +128,10 @@ def sweep() -> None:
 
 
 def _reader_of(directory: str) -> Any:
-    # A nested function is sent to Spark's Python workers as it is; they need not have this package.
+    # A nested function is sent to Spark's Python workers as it is.
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
         import pyarrow as pa
 
-        if not gc.get_freeze_count():
-            # Spark's worker collects all garbage after each task: with these libraries loaded that takes 20 ms of
-            # processor time, and 1 ms when their objects are left out.
-            gc.collect()
-            gc.freeze()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 try:

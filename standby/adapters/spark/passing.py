@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from standby.adapters.spark.session import items_of
+
 #: The column that has a row's number while the row is in Spark. A transform must return it as it is.
 _NUMBER: Final = "_offset"
 
@@ -79,23 +81,23 @@ def passing_of(result: DataFrame, rows: DataFrame) -> Passing | None:
         return None
     root = _analyzed(rows)
     plan = _analyzed(result)
-    inputs = {_id_of(each): str(each.name()) for each in _items(root.output())}
+    inputs = {_id_of(each): str(each.name()) for each in items_of(root.output())}
     used: set[str] = set()
     node = plan
     while not node.fastEquals(root):
         if node.nodeName() not in _ROW_BY_ROW:
             return None
-        for each in _items(node.expressions()):
+        for each in items_of(node.expressions()):
             if not _is_column(each):
                 used.update(
                     inputs[_id_of(column)]
-                    for column in _items(each.references().toSeq())
+                    for column in items_of(each.references().toSeq())
                     if _id_of(column) in inputs
                 )
-        (node,) = _items(node.children())
+        (node,) = items_of(node.children())
     made = tuple(
         (name, inputs.get(_id_of(column)))
-        for name, column in zip(result.columns, _items(plan.output()), strict=True)
+        for name, column in zip(result.columns, items_of(plan.output()), strict=True)
     )
     if _NUMBER in used or (_NUMBER, _NUMBER) not in made:
         return None
@@ -104,11 +106,6 @@ def passing_of(result: DataFrame, rows: DataFrame) -> Passing | None:
 
 def _analyzed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-
-
-def _items(sequence: Any) -> list[Any]:
-    """Return the items of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _id_of(column: Any) -> int:

@@ -232,14 +232,18 @@ class Spark:
         return rows.selectExpr(*columns)
 
 
+def items_of(sequence: Any) -> list[Any]:
+    """Return the items of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
 def operators(frame: DataFrame) -> list[Operator]:
     """Return every operator of the logical plan of ``frame``."""
     found = []
     waiting = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001
     while waiting:
         node = waiting.pop()
-        children = node.children()
-        inputs = [children.apply(index) for index in range(children.size())]
+        inputs = items_of(node.children())
         found.append(
             Operator(
                 name=node.nodeName(),

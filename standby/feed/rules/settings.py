@@ -19,6 +19,7 @@ SESSION: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "standby.adapters.spark.daemon",
     # The driver listens on loopback; a secret created by Spark excludes other users of the host.
     "spark.authenticate": "true",
     # The same timestamps as the plain feed, on every host.

@@ -29,6 +29,9 @@ NO_CODE: Final = Path("no-code")
 APPLIED: Final[list[str]] = []
 NAMES: Final[dict[str, str]] = {}
 
+#: The accumulators of `looks_up`.
+COUNTED: Final[list[Any]] = []
+
 
 def applied(transform: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
     """Note each call of ``transform``."""
@@ -162,6 +165,83 @@ def even(rows: DataFrame) -> DataFrame:
 
 def mapped(rows: DataFrame) -> DataFrame:
     return rows.mapInArrow(lambda batches: batches, rows.schema)
+
+
+def mapped_together(rows: DataFrame) -> DataFrame:
+    """Ask for workers that start at the same time."""
+    return rows.mapInArrow(lambda batches: batches, rows.schema, barrier=True)
+
+
+def mapped_in_pandas(rows: DataFrame) -> DataFrame:
+    return rows.mapInPandas(lambda frames: frames, rows.schema).where("length(value) > 1")
+
+
+def pickled(rows: DataFrame) -> DataFrame:
+    """Use two functions, of which one needs the other one's result, and a key as it came."""
+    from pyspark.sql import functions as f
+
+    length = f.udf(len, "long", useArrow=False)
+    twice = f.udf(lambda number: 2 * number, "long", useArrow=False)
+    return rows.select("_task", "key", "_offset", twice(length("value")).alias("n")).where("n > 2")
+
+
+def in_columns(rows: DataFrame) -> DataFrame:
+    import pandas as pd
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    on_columns: Any = pandas_udf
+
+    def lengths(values):  # type: ignore[no-untyped-def]
+        return values.str.len()
+
+    lengths.__annotations__ = {"values": pd.Series, "return": pd.Series}
+    return rows.selectExpr("*", "explode(array(1, 2)) as n").select(
+        "_task", "_offset", "n", on_columns(lengths, "long")("value")
+    )
+
+
+def in_a_table(rows: DataFrame) -> DataFrame:
+    """Make several rows of one by a function in Python."""
+    from pyspark.sql import functions as f
+
+    class Letters:
+        def eval(self, value):  # type: ignore[no-untyped-def]
+            for each in bytes(value)[:2]:
+                yield (each,)
+
+    letters: Any = f.udtf(Letters, returnType="letter int")
+    rows.sparkSession.udtf.register("letters", letters)
+    rows.createOrReplaceTempView("came")
+    return rows.sparkSession.sql("select _task, _offset, letter from came, lateral letters(value)")
+
+
+def looks_up(rows: DataFrame) -> DataFrame:
+    """Use a large table, a broadcast one, and an accumulator, which is kept in `COUNTED`."""
+    from pyspark.sql import functions as f
+
+    context = rows.sparkSession.sparkContext
+    table = {number: b"%d" % number for number in range(200_000)}
+    names = context.broadcast({b"a": b"A"})
+    counter = context.accumulator(0)
+    COUNTED.append(counter)
+
+    def found(value):  # type: ignore[no-untyped-def]
+        counter.add(1)
+        return names.value.get(bytes(value), table[len(value)])
+
+    return rows.withColumn("value", f.udf(found, "binary")("value"))
+
+
+def collected(rows: DataFrame) -> DataFrame:
+    """Return how many objects the worker does not look at when it collects garbage."""
+    from pyspark.sql import functions as f
+
+    def frozen(value):  # type: ignore[no-untyped-def]
+        import gc
+
+        return gc.get_freeze_count()
+
+    return rows.select("_task", "_offset", f.udf(frozen, "int")("value").alias("n"))
 
 
 def in_japan(rows: DataFrame) -> DataFrame:

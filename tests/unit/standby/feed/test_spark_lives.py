@@ -177,7 +177,7 @@ def test_a_row_that_computes_for_ever_holds_nobody_up_until_every_slot_has_one()
             run = background(lambda: transform.run(rows([b"30000"])))
 
             def is_computing(plan: DirectPlan = plan) -> bool:
-                running = list(plan._running.values())
+                running = [thread for thread, _ in plan._running.values()]
                 return any(
                     "ArrayAggregate" in str(frame) for each in running for frame in each.getStackTrace()
                 )

@@ -203,7 +203,7 @@ def test_a_transform_whose_plan_has_become_another_gets_all_columns(make: Make) 
     assert transform.run(rows([b"1", b"22"]))["value"].to_pylist() == [b"22"]
 
 
-def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
+def test_expressions_and_functions_over_rows_need_no_job_and_have_the_same_results(
     make: Make, spark: Spark
 ) -> None:
     NAMES["only"] = "name"
@@ -218,9 +218,14 @@ def test_sparks_own_expressions_over_rows_need_no_job_and_have_the_same_results(
         spark_runs.even: DirectPlan,
         spark_runs.in_japan: DirectPlan,
         spark_runs.lenient: DirectPlan,
-        spark_runs.doubled: JobPlan,
+        spark_runs.doubled: DirectPlan,
+        spark_runs.pickled: DirectPlan,
+        spark_runs.in_columns: DirectPlan,
+        spark_runs.mapped: DirectPlan,
+        spark_runs.mapped_in_pandas: DirectPlan,
+        spark_runs.mapped_together: JobPlan,
+        spark_runs.in_a_table: None,
         spark_runs.in_scala: JobPlan,
-        spark_runs.mapped: JobPlan,
         spark_runs.joined: None,
         spark_runs.moved: None,
     }.items():
@@ -257,7 +262,7 @@ def test_a_batch_without_a_job_is_cancelled_between_rows_and_while_one_waits(
 
         def is_waiting(count: int = count) -> bool:
             plan = transform._plans.get(1 if count == 1 else 2)
-            running = list(plan._running.values()) if isinstance(plan, DirectPlan) else []
+            running = [thread for thread, _ in plan._running.values()] if isinstance(plan, DirectPlan) else []
             return [str(thread.getState()) for thread in running] == ["TIMED_WAITING"] * (
                 1 if count == 1 else 2
             )
@@ -301,9 +306,51 @@ def test_a_cancelled_run_ends_and_the_next_one_works(make: Make, tmp_path: Path)
     transform = make(spark_runs.refuses)
     for number in range(2):
         with HeldRun(transform.run, tmp_path / str(number)) as run:
+            plan = transform._plans[1]
             transform.cancel()
         assert isinstance(run.raised, Transient), run.raised
         assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
+        assert isinstance(plan, DirectPlan)
+        soon(lambda plan=plan: not plan.stuck, "Spark ends the worker of a function that waits for ever")  # type: ignore[misc]
+
+
+def test_functions_find_what_was_broadcast_and_what_they_add_is_summed_up(make: Make) -> None:
+    for is_direct in (True, False):
+        with case(f"direct {is_direct}"):
+            transform = make(spark_runs.looks_up)
+            transform._is_direct = is_direct
+            assert transform.run(rows([b"a", b"b"]))["value"].to_pylist() == [b"A", b"1"]
+            large = transform.run(rows([b"a", b"bb"] * DIVIDED))
+            assert large["value"].to_pylist() == [b"A", b"2"] * DIVIDED
+            assert sum(each.value for each in spark_runs.COUNTED) == 2 + 2 * DIVIDED
+            spark_runs.COUNTED.clear()
+
+
+def test_workers_do_not_search_what_their_first_batch_left_for_garbage(make: Make) -> None:
+    """That would take 20 ms of processor time after each batch."""
+    for is_direct in (True, False):
+        with case(f"direct {is_direct}"):
+            transform = make(spark_runs.collected)
+            transform._is_direct = is_direct
+            found = [transform.run(rows([b"v"] * DIVIDED))["n"].to_pylist() for _ in range(2)][-1]
+            assert min(found) > 0
+
+
+def test_functions_keep_no_memory_of_the_jvm_also_after_failures(make: Make, spark: Spark) -> None:
+    jvm: Any = spark.session._jvm
+    memory = jvm.org.apache.spark.SparkEnv.get().memoryManager()
+    failing: dict[SparkTransform, list[bytes | None]] = {
+        make(spark_runs.refuses): [b"poison", b"crash"],
+        make(spark_runs.pickled): [None],
+    }
+    for transform, values in failing.items():
+        for value in values:
+            for count in (0, DIVIDED):
+                with pytest.raises(Exception, match=r"poison|Spark ended|NoneType"):
+                    transform.run(rows([b"a"] * count + [value]))
+                assert transform.run(rows([b"aa"] * (count + 1))).num_rows == count + 1
+                assert jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory() == 0
+                assert memory.executionMemoryUsed() == 0
 
 
 def test_transforms_of_one_session_see_their_own_rows_only(make: Make) -> None:
@@ -326,7 +373,7 @@ def test_the_jvm_keeps_nothing_of_the_batches_that_were_run(
     jvm: Any = spark.session._jvm
     listed = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
     listed.setAccessible(True)
-    transform = make(spark_runs.refuses)
+    transform = make(spark_runs.in_scala)
     transform.run(rows([b"v"]))
     before = listed.get(None).size()
     for _ in range(20):
@@ -388,6 +435,7 @@ def test_a_batch_whose_connection_was_lost_is_no_result(make: Make, monkeypatch:
 
 def test_rows_that_are_gone_are_no_error_of_the_job(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     transform = make(spark_runs.refuses)
+    transform._is_direct = False
     put = exchange.RowExchange.put
 
     def put_and_lose(self: exchange.RowExchange, *arguments: Any) -> None:
