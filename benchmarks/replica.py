@@ -35,19 +35,21 @@ def command(
     copy: int,
     copies: int,
     *,
-    feed: str = "plain",
+    transform: str | None = None,
     step: str = "count",
     trace: Path | None = None,
     is_blind: bool = False,
 ) -> list[str]:
     """Return the command of the container of one copy; copy 0 is the active.
 
-    With ``is_blind`` it does not check the markers of its commits.
+    A ``transform`` is a function of `benchmarks.steps`, which needs Spark. With ``is_blind`` it does not check the
+    markers of its commits.
     """
     return [
         *(sys.executable, "-m", "benchmarks.replica", "--job", job.name, "--tasks", str(job.tasks)),
         *("--bootstrap", job.bootstrap, "--state", str(job.state), "--copy", str(copy)),
-        *("--copies", str(copies), "--feed", feed, "--step", step),
+        *("--copies", str(copies), "--step", step),
+        *(("--transform", transform) if transform is not None else ()),
         *(("--trace", str(trace)) if trace is not None else ()),
         *(("--blind",) if is_blind else ()),
     ]
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--copy", type=int, required=True)
     parser.add_argument("--copies", type=int, required=True)
-    parser.add_argument("--feed", choices=("plain", "spark"), required=True)
+    parser.add_argument("--transform", choices=("unchanged", "called"))
     parser.add_argument("--step", choices=("count", "profile"), required=True)
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--blind", action="store_true")
@@ -77,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "task.step": f"benchmarks.steps:{arguments.step}",
         # A standby runs no Spark here: the cost of keeping it warm is measured with the failover, not with
         # its state.
-        "task.feed": arguments.feed if is_active else "plain",
+        "task.feed": "spark" if is_active and arguments.transform else "plain",
     }
     job = Job(
         arguments.job,
@@ -91,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         job,
         f"host-{arguments.copy}",
         FixedRecords(0, 1, {each: f"container-{each}" for each in range(arguments.copies)}),
-        make_feed=partial(_spark_feed, arguments.state)
-        if is_active and arguments.feed == "spark"
+        make_feed=partial(_spark_feed, arguments.state, arguments.transform)
+        if is_active and arguments.transform
         else PlainFeed,
         databases=trace.open if arguments.trace is not None else open_database,
     )
@@ -121,13 +123,13 @@ def _look_at_no_markers() -> None:
     patch.object(KafkaWriter, "_arrived", None).start()
 
 
-def _spark_feed(state: Path, config: JobConfig, job: JobDefinition) -> Feed:
+def _spark_feed(state: Path, transform: str, config: JobConfig, job: JobDefinition) -> Feed:
     # What a JVM that is killed leaves behind is beside the code, and goes with the state.
     code = state / "code"
     code.mkdir(parents=True, exist_ok=True)
     spark = {**config.spark, "spark.executorEnv.PYTHONPATH": str(ROOT)}
     return make_feed(
-        replace(config, feed="spark", transform="benchmarks.steps:unchanged", spark=spark), job, code
+        replace(config, feed="spark", transform=f"benchmarks.steps:{transform}", spark=spark), job, code
     )
 
 

@@ -25,7 +25,17 @@ from benchmarks.contest import ROOT, Failed, say
 from benchmarks.referee import Referee
 from benchmarks.report import Report
 from benchmarks.rounds import order
-from benchmarks.streams import ALL, OURS_BLIND, QUIX, STREAMS, WITH_STANDBYS, Case, Place, commands
+from benchmarks.streams import (
+    ALL,
+    OURS_BLIND,
+    OURS_CALLED,
+    QUIX,
+    STREAMS,
+    WITH_STANDBYS,
+    Case,
+    Place,
+    commands,
+)
 from standby.errors import Unavailable
 
 _MEASURES: Final = (
@@ -59,7 +69,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--partitions", type=int, nargs="+", default=[1, 4, 16], help="tasks of the container"
     )
     parser.add_argument("--standbys", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", nargs="+", choices=(*ALL, OURS_BLIND), default=ALL, help="some contestants")
+    parser.add_argument(
+        "--only", nargs="+", choices=(*ALL, OURS_CALLED, OURS_BLIND), default=ALL, help="some contestants"
+    )
     parser.add_argument("--without-latency", action="store_true", help="measure at saturation only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--backlog", type=int, default=4_000_000, help="records that wait, at saturation")

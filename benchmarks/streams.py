@@ -17,6 +17,8 @@ from standby.errors import BadConfiguration
 
 OURS: Final = "standfast, plain feed"
 OURS_SPARK: Final = "standfast, Spark feed"
+#: With a transform that calls a function in Python for each row.
+OURS_CALLED: Final = "standfast, Spark feed, Python function"
 STREAMS: Final = "Kafka Streams"
 QUIX: Final = "Quix Streams"
 SPARK: Final = "Spark's own state"
@@ -80,13 +82,14 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     """Return the commands, one per process; raises `Unavailable` if the contestant cannot run here."""
     if case.standbys and name not in WITH_STANDBYS:
         raise BadConfiguration(f"{name} has no standbys")
-    if name in (OURS, OURS_SPARK, OURS_BLIND):
-        feed = "spark" if name == OURS_SPARK else "plain"
+    if name in (OURS, OURS_SPARK, OURS_CALLED, OURS_BLIND):
+        transform = {OURS_SPARK: "unchanged", OURS_CALLED: "called"}.get(name)
         job = Job(place.job, case.partitions, place.changelog, place.bootstrap, place.state, {})
         copies = 1 + case.standbys
         is_blind = name == OURS_BLIND
         return [
-            command(job, copy, copies, feed=feed, step=case.step, is_blind=is_blind) for copy in range(copies)
+            command(job, copy, copies, transform=transform, step=case.step, is_blind=is_blind)
+            for copy in range(copies)
         ]
     if name == STREAMS:
         return _streams(case, place)

@@ -102,13 +102,14 @@ def _measure(
     for topic in (f"{name}-in", f"{name}-out", job.changelog):
         make_topic(bootstrap, topic, job.tasks)
     state.mkdir(parents=True)
+    transform = "unchanged" if arguments.feed == "spark" else None
     traces = [state / f"trace-{copy}.json" for copy in range(2)]
     logs = arguments.output.parent / "logs"
     with ExitStack() as stack:
         active, standby = (
             stack.enter_context(
                 Running(
-                    command(job, copy, 2, feed=arguments.feed, step=arguments.step, trace=traces[copy]),
+                    command(job, copy, 2, transform=transform, step=arguments.step, trace=traces[copy]),
                     logs / f"tailing-{copy}.log",
                 )
             )
