@@ -15,7 +15,9 @@ def needs(record: JobRecord) -> JobNeeds:
     """Return what a job requires of the candidates."""
     definition = record.definition
     former = {each.revision: each.code for each in record.former}
-    found = JobNeeds(definition.name, definition.revision, definition.code, record.activated, former)
+    found = JobNeeds(
+        definition.name, definition.run, definition.revision, definition.code, record.activated, former
+    )
     try:
         config = parse(requested_settings(record))
     except BadConfiguration:
@@ -24,6 +26,7 @@ def needs(record: JobRecord) -> JobNeeds:
     wait_seconds = config.code_wait_seconds
     return JobNeeds(
         definition.name,
+        definition.run,
         definition.revision,
         definition.code,
         record.activated,

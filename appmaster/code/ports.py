@@ -76,6 +76,9 @@ class CodeDirectory(Protocol):
         """Remove a deleted bundle's node, unless it changed or has a source; raises `Transient`."""
         ...
 
-    def activate(self, job: str, revision: int, epoch: int) -> None:
-        """Record that a revision is active; raises `Fenced` if ``epoch`` is not the newest, and `Transient`."""
+    def activate(self, job: str, run: str, revision: int, epoch: int) -> None:
+        """Record that a revision is active, unless the job has another run now.
+
+        Raises `Fenced` if ``epoch`` is not the newest, and `Transient`.
+        """
         ...

@@ -36,6 +36,7 @@ class JobNeeds:
     """What a job requires of the candidates, according to its record."""
 
     job: str
+    run: str
     revision: int
     code: str
     """Bundle of the present revision; empty: a job of an earlier release, whose application ships its modules."""
@@ -131,8 +132,8 @@ class CodeView:
     """Undeleted bundle that no job names → since when, or when it was uploaded here again."""
     reviving: frozenset[str] = frozenset()
     """Deleted bundles that were uploaded here again; their tombstones are to be removed."""
-    waiting_since: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Job and revision that is not active yet → since when."""
+    waiting_since: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    """Job, run and revision that is not active yet → since when."""
 
 
 # ---- what has happened ----
@@ -212,7 +213,7 @@ def ticked(view: CodeView, now_ms: int) -> CodeView:
 
     wanted = wanted_bundles(view)
     gone = frozenset(each for each in wanted if not directory.live(each))
-    waiting = [(each.job, each.revision) for each in directory.jobs if each.is_waiting]
+    waiting = [(each.job, each.run, each.revision) for each in directory.jobs if each.is_waiting]
     unnamed = frozenset(directory.sources) - named_bundles(directory) - directory.deleted.keys()
     return replace(
         view,
@@ -324,4 +325,4 @@ def readiness(view: CodeView, needs: JobNeeds) -> tuple[bool, str]:
 
 
 def _waiting_since(view: CodeView, needs: JobNeeds) -> int:
-    return view.waiting_since.get((needs.job, needs.revision), view.now_ms)
+    return view.waiting_since.get((needs.job, needs.run, needs.revision), view.now_ms)

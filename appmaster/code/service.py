@@ -188,7 +188,7 @@ class CodeService:
             self.distributor.forget(step.bundle)
             self.directory.bury(step.bundle, step.version)
         elif isinstance(step, steps.Activate):
-            self.directory.activate(step.job, step.revision, self._epoch)
+            self.directory.activate(step.job, step.run, step.revision, self._epoch)
             _log.info("revision %d of %s is active: %s", step.revision, step.job, step.said)
 
     # ---- the carrier's thread ----

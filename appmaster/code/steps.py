@@ -72,6 +72,7 @@ class Activate:
     """Record that a revision is active."""
 
     job: str
+    run: str
     revision: int
     said: str
     """How many candidates hold its code."""
@@ -158,4 +159,4 @@ def _activated(view: CodeView) -> Iterator[CodeStep]:
         if each.is_waiting:
             ready, said = readiness(view, each)
             if ready:
-                yield Activate(each.job, each.revision, said)
+                yield Activate(each.job, each.run, each.revision, said)

@@ -105,7 +105,7 @@ class World:
                 assert not self.announced.get(bundle)
                 self.announced.pop(bundle, None)
                 self.deleted.pop(bundle, None)
-            case Activate(job, revision, _):
+            case Activate(job, _, revision, _):
                 assert self.announced.get(self.jobs[job].code), "no candidate holds what is activated"
                 self.jobs[job] = replace(self.jobs[job], activated=revision)
         self.views[name] = view
@@ -129,7 +129,10 @@ def world(
 ) -> World:
     return World(
         {name: CodeView(name, SYNC_MS, DELAY_MS, held=bundles) for name, bundles in held.items()},
-        {name: JobNeeds(name, 1, code, activated=int(active)) for name, (code, active) in jobs.items()},
+        {
+            name: JobNeeds(name, "run1", 1, code, activated=int(active))
+            for name, (code, active) in jobs.items()
+        },
         reaches,
         origin,
     )
@@ -223,7 +226,7 @@ def test_nothing_goes_but_what_no_job_names_and_only_long_after_it_was_marked(
 def test_a_job_is_activated_by_number_or_by_time_and_never_without_any_holder(
     sources: int, minimum: int, wait_ms: int | None, waited_ms: int
 ) -> None:
-    needs = JobNeeds("j", 1, "b1", minimum=minimum, wait_ms=wait_ms)
+    needs = JobNeeds("j", "run1", 1, "b1", minimum=minimum, wait_ms=wait_ms)
     names = CANDIDATES[:sources]
     directory = Directory(frozenset(CANDIDATES), {"b1": tuple(map(source, (*names, "gone")))}, (needs,))
     view = rules.led(CodeView("a", SYNC_MS, DELAY_MS, held=frozenset({"b1"})), leads=True)

@@ -214,15 +214,18 @@ class ZooKeeperCodeDirectory:
         """Remove the node of a deleted bundle."""
         return self._bundles.bury(bundle, version)
 
-    def activate(self, job: str, revision: int, epoch: int) -> None:
-        """Write the job's record, in a transaction that checks the epoch."""
+    def activate(self, job: str, run: str, revision: int, epoch: int) -> None:
+        """Write the job's record, in a transaction that checks the epoch.
+
+        The record is read again: the job may have been deleted and created again since, with other code.
+        """
         path = naming.job_path(self._cluster, job)
         with translated("activating a job"):
             found = read(self._client, path)
             if found is None:
                 return
             record = bodies.decode(found[0], path, JobRecord)
-            if record.activated >= revision:
+            if record.definition.run != run or record.activated >= revision:
                 return
             transaction = transaction_of(self._client, self._cluster, epoch)
             changed = msgspec.structs.replace(record, activated=revision)

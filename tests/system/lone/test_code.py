@@ -310,7 +310,7 @@ def test_a_deposed_leader_activates_nothing_and_hears_of_it(make: Make, zookeepe
     soon(lambda: a.resigned, "the write is refused")
     assert recorded(zookeeper, "j1").activated == 0
     with pytest.raises(Fenced):
-        a.service.directory.activate("j1", 1, epoch=1)
+        a.service.directory.activate("j1", recorded(zookeeper, "j1").definition.run, 1, epoch=1)
 
 
 def test_a_bundle_is_announced_again_after_the_session_was_lost(

@@ -232,12 +232,12 @@ def test_the_last_traces_of_deleted_code_go_only_when_no_process_holds_it() -> N
 
 def test_what_takes_long_and_is_not_waited_for_comes_last() -> None:
     me = BundleSource("a", "h", 1)
-    waits = (JobNeeds("j", 1, "b2"),)
+    waits = (JobNeeds("j", "run1", 1, "b2"),)
     directory = Directory(frozenset({"a"}), {"b1": (), "b2": (me,)}, waits, deleted={"b1": 3})
     seen = rules.ticked(rules.learned(view(leads=True, held=frozenset({"b2"})), directory, 0), 1_000)
     seen = replace(seen, published=frozenset({"b2"}))
     said = "1 of 1 candidates hold its code"
-    assert steps.plan(seen) == (steps.Activate("j", 1, said), steps.Bury("b1", 3))
+    assert steps.plan(seen) == (steps.Activate("j", "run1", 1, said), steps.Bury("b1", 3))
 
 
 class DamagedFiles(NoWay):
@@ -287,7 +287,7 @@ def test_what_no_job_has_named_for_long_is_marked_by_the_leader() -> None:
     assert marked(seen, 1_000) == [steps.Condemn("b1")]
     assert marked(replace(seen, leads=False), 1_000) == []
     assert marked(rules.uploaded(seen, "b1", 600), 1_500) == [], "somebody is about to name it"
-    named = rules.learned(seen, replace(alone, jobs=(JobNeeds("j", 2, "", former={1: "b1"}),)), 500)
+    named = rules.learned(seen, replace(alone, jobs=(JobNeeds("j", "run1", 2, "", former={1: "b1"}),)), 500)
     assert marked(named, 9_000) == []
     forgotten = rules.learned(named, alone, 2_000)
     assert marked(forgotten, 2_999) == [], "its time begins anew"
@@ -296,7 +296,7 @@ def test_what_no_job_has_named_for_long_is_marked_by_the_leader() -> None:
 
 
 def test_what_is_in_the_way_of_a_jobs_code_is_reported_with_its_begin_and_without_figures_that_run() -> None:
-    waits = JobNeeds("j", 1, "b1", minimum=2)
+    waits = JobNeeds("j", "run1", 1, "b1", minimum=2)
     seen = rules.led(
         rules.learned(view(), Directory(frozenset({"a"}), {"b1": ()}, (waits,)), 700), leads=True
     )

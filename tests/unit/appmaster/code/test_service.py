@@ -70,7 +70,7 @@ class MemoryDirectory:
     def bury(self, bundle: str, version: int) -> bool:
         return True
 
-    def activate(self, job: str, revision: int, epoch: int) -> None:
+    def activate(self, job: str, run: str, revision: int, epoch: int) -> None:
         raise AssertionError("no job waits")
 
 
