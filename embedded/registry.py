@@ -119,6 +119,12 @@ def remove_leftover(directory: Path, name: str) -> None:
     if state is not None and state.is_complete and state.boot_id == boot_id():
         is_abandoned = state.is_temporary and not is_alive(state.owner)
         if not is_abandoned and any(map(is_alive, state.servers.values())):
+            if state.is_temporary:
+                # `local down` would take the servers away from whoever runs with them.
+                raise BadConfiguration(
+                    f"the embedded cluster {name!r} belongs to a command that runs (process {state.owner.pid}): give "
+                    "this one another --name, or end that command first"
+                )
             raise BadConfiguration(f"the embedded cluster {name!r} is up: standfast local down --name {name}")
     remove(directory)
 

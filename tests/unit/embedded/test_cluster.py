@@ -27,8 +27,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(home: Path, name: str, kafka: ProcessIdentity, mark: str = "mark") -> None:
-    """Write down a cluster of two hosts, of whose servers one was started."""
+def written(
+    home: Path, name: str, kafka: ProcessIdentity, mark: str = "mark", starter: ProcessIdentity | None = None
+) -> None:
+    """Write down a cluster of two hosts, of whose servers one was started; temporary if its ``starter`` is given."""
     directory = home / "local" / name
     directory.mkdir(parents=True)
     (directory / ID_FILE).write_text(mark, encoding="ascii")
@@ -38,8 +40,8 @@ def written(home: Path, name: str, kafka: ProcessIdentity, mark: str = "mark") -
             name=name,
             cluster_id=mark,
             boot_id=boot_id(),
-            owner=ProcessIdentity(1, 1),
-            is_temporary=False,
+            owner=starter or ProcessIdentity(1, 1),
+            is_temporary=starter is not None,
             hosts=("127.0.0.11", "127.0.0.12"),
             host_memory_mb=1,
             host_vcores=1,
@@ -58,9 +60,14 @@ def myself() -> ProcessIdentity:
 
 def test_what_is_not_there_or_cannot_be_is_refused_by_name(home: Path) -> None:
     written(home, "up", myself())
+    written(home, "run", myself(), starter=myself())
     up = LocalCluster.attach("up")
     refusals: list[tuple[Callable[[], object], str]] = [
-        (lambda: LocalCluster.start("up"), "the embedded cluster 'up' is up"),
+        (lambda: LocalCluster.start("up"), "the embedded cluster 'up' is up: standfast local down --name up"),
+        (
+            lambda: LocalCluster.start("run"),
+            f"the embedded cluster 'run' belongs to a command that runs (process {os.getpid()}): give this one another",
+        ),
         (lambda: LocalCluster.start("new", nodes=-1), "nodes is -1"),
         (
             lambda: LocalCluster.start("new", brokers=2),
