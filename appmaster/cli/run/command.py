@@ -123,9 +123,7 @@ def _inputs(arguments: Sequence[str], config: JobConfig) -> list[tuple[str, str]
                 f"--input {each}: not of the form TOPIC=FILE with one of the job's inputs, "
                 f"{', '.join(config.inputs)}"
             )
-        if source != "-":
-            with records.opened(source):
-                pass
+        records.check_input(source)
         pairs.append((topic, source))
     return pairs
 
@@ -136,6 +134,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise BadConfiguration(f"--nodes {arguments.nodes}: it can be 1 to {_MOST_NODES}")
     if arguments.partitions < 1:
         raise BadConfiguration(f"--partitions {arguments.partitions}: it is at least 1")
+    if arguments.job.is_fifo():
+        # It is read again once the embedded servers have their addresses.
+        raise BadConfiguration(f"{arguments.job}: a pipe, which can be read only once; give a file")
     job, missing = servers.read_job(arguments.job, settings, arguments.cluster)
     config = job.config
     inputs = _inputs(arguments.input, config)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from appmaster.adapters.kafka import read_events
 from appmaster.adapters.kafka_records import TopicRecord, TopicsReader, TopicWriter, key_and_value
@@ -88,8 +89,8 @@ def write_input(
     def work(over: threading.Event) -> None:
         count = 0
         try:
-            with opened(source) if source != "-" else nullcontext(_standard_input(over)) as lines:
-                for key, value in key_and_value(lines):
+            with _opened(source) as descriptor:
+                for key, value in key_and_value(_lines(descriptor, source, over)):
                     if over.is_set():
                         break
                     writer.write(key, value)
@@ -105,27 +106,57 @@ def write_input(
     return work
 
 
-def opened(source: str) -> BinaryIO:
-    """Return an open file; raises `BadConfiguration` if it cannot be read."""
+def check_input(source: str) -> None:
+    """Raise `BadConfiguration` if a file, or standard input if it is called ``-``, cannot be read."""
+    if source == "-":
+        # Python's documentation: None if the process was started without it (`<&-`).
+        if sys.stdin is None:
+            raise BadConfiguration("--input: -: standard input is closed")
+        return
+    with _refused(source):
+        # Opening a pipe waits for its writer, and closing it again ends the writer.
+        if not (stat.S_ISFIFO(Path(source).stat().st_mode) and os.access(source, os.R_OK)):
+            with Path(source).open("rb"):
+                pass
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[int]:
+    """Yield the descriptor of a file, or of standard input if it is called ``-``."""
+    if source == "-":
+        yield sys.stdin.fileno()
+        return
+    with _refused(source):
+        # Without a wait for the writer of a pipe.
+        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        return Path(source).open("rb")
-    except OSError as error:
-        raise BadConfiguration(f"--input: {source}: {error.strerror}") from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _standard_input(over: threading.Event) -> Iterator[bytes]:
-    """Yield the lines of standard input until it ends, or until ``over`` is set.
+def _lines(descriptor: int, source: str, over: threading.Event) -> Iterator[bytes]:
+    """Yield the lines of an open file until it ends, or until ``over`` is set.
 
-    Not by a blocking read: a thread that waits in one would hold up the end of the process.
+    Not by a blocking read: a thread that waits in one, for a terminal or a pipe, would hold up the end of the process.
     """
-    stdin, left = sys.stdin.fileno(), b""
-    while not over.is_set():
-        if not select.select([stdin], [], [], _POLL_SECONDS)[0]:
-            continue
-        part = os.read(stdin, _AT_ONCE_BYTES)
-        if not part:
-            break
-        *lines, left = (left + part).split(b"\n")
-        yield from lines
+    left = b""
+    with _refused(source):
+        while not over.is_set():
+            if not select.select([descriptor], [], [], _POLL_SECONDS)[0]:
+                continue
+            part = os.read(descriptor, _AT_ONCE_BYTES)
+            if not part:
+                break
+            *lines, left = (left + part).split(b"\n")
+            yield from lines
     if left:
         yield left
+
+
+@contextmanager
+def _refused(source: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadConfiguration(f"--input: {source}: {error.strerror}") from error

@@ -23,7 +23,7 @@ from appmaster.cli.main import main
 from appmaster.cli.run import command, processes, records, servers
 from appmaster.cli.run.command import forget, watch
 from appmaster.cli.run.processes import RunProcess, RunProcesses, environment_of, in_time
-from appmaster.cli.run.records import write_input
+from appmaster.cli.run.records import check_input, write_input
 from appmaster.cli.run.servers import RunPlace, read_job
 from appmaster.cli.run.signals import EndSignals
 from appmaster.cli.run.view import RunView
@@ -64,6 +64,7 @@ ZOOKEEPER = ["--set", "zookeeper.connect=zk:1"]
         (["--input", "in"], "not of the form TOPIC=FILE"),
         (["--input", "out=x"], "one of the job's inputs, in"),
         (["--input", "in=/nowhere"], "/nowhere: No such file"),
+        (["--input", "in=/"], "--input: /: Is a directory"),
         (["--set", "task.step=stepping:other"], "has no function 'other'"),
         (["--set", "job.hotstandby.enable=true"], "did you mean"),
         (["--set", "code.distributor=hdfs"], "needs a Hadoop cluster"),
@@ -465,6 +466,73 @@ def test_what_kafka_has_refused_of_an_input_is_said(tmp_path: Path, monkeypatch:
         f"2 records of {file} are written to in",
         f"warning: 2 records of {file} are not in in: no right to write",
     ]
+
+
+def test_input_from_a_closed_standard_input_is_refused(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # What Python has after `<&-`.
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["run", str(job), "--plain", "--input", "in=-"]) == 2
+    assert "--input: -: standard input is closed" in capsys.readouterr().err
+
+
+def test_job_file_that_is_a_pipe_is_refused_before_anything_is_started(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["run", str(tmp_path / "pipe"), "--plain"]) == 2
+    assert "a pipe, which can be read only once; give a file" in capsys.readouterr().err
+
+
+def test_the_check_of_an_input_that_is_a_pipe_does_not_end_its_writer(tmp_path: Path) -> None:
+    """A check that opens it waits for the writer, whose next write then finds no reader."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    checked = threading.Thread(target=check_input, args=(str(pipe),), daemon=True)
+    checked.start()
+    checked.join(PATIENCE_SECONDS)
+    assert not checked.is_alive()
+
+
+def test_a_pipe_is_an_input_until_its_writer_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "INPUTS_WRITER", SimpleNamespace(make=lambda *_, **__: RefusingProducer()))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    said: list[str] = []
+    with records.in_background(write_input({}, "in", str(pipe), said.append), "input", said.append):
+        with pipe.open("wb") as writer:
+            writer.write(b"k|a\nk|")
+            writer.flush()
+            writer.write(b"b\n")
+        soon(lambda: said, "its writer has ended")
+    assert said == [f"2 records of {pipe} are written to in"]
+
+
+def test_a_run_ends_although_the_writer_of_its_input_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "INPUTS_WRITER", SimpleNamespace(make=lambda *_, **__: RefusingProducer()))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    over, said = threading.Event(), list[str]()
+    work = threading.Thread(target=write_input({}, "in", str(pipe), said.append), args=(over,), daemon=True)
+    work.start()
+    with pipe.open("wb"):
+        over.set()
+        work.join(PATIENCE_SECONDS)
+    assert said == [f"0 records of {pipe} are written to in"]
+
+
+def test_input_that_cannot_be_read_any_more_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `0>file`, or on a terminal that is gone."""
+    monkeypatch.setattr(clients, "INPUTS_WRITER", SimpleNamespace(make=lambda *_, **__: RefusingProducer()))
+    said: list[str] = []
+    with Path(os.devnull).open("wb") as write_only:
+        monkeypatch.setattr(sys, "stdin", write_only)
+        with records.in_background(write_input({}, "in", "-", said.append), "input", said.append):
+            soon(lambda: len(said) == 2, "it is over")
+    assert said[1] == "warning: --input: -: Bad file descriptor"
 
 
 class RefusingProducer:
