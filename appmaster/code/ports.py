@@ -28,8 +28,12 @@ class CodeDistributor(Protocol):
         """
         ...
 
-    def forget(self, bundle: str) -> None:
-        """Remove what `publish` made of a deleted bundle, unless it is kept by others."""
+    def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
+        """Remove what `publish` made of a deleted bundle, once ``bury`` has returned that nobody wants it again.
+
+        ``bury`` is called when `fetch` and `publish` do not find it any more. If it returns False or raises, what
+        `publish` made is there again: another process may have found it just before, and have published nothing.
+        """
         ...
 
     def interrupt(self) -> None:

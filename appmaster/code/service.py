@@ -184,9 +184,7 @@ class CodeService:
             self.view = rules.dropped(self.view, step.bundle)
             _log.info("bundle %s was deleted and not needed since; removed", step.bundle)
         elif isinstance(step, steps.Bury):
-            # Forgotten first: a later upload publishes the bundle again, in that order.
-            self.distributor.forget(step.bundle)
-            self.directory.bury(step.bundle, step.version)
+            self.distributor.forget(step.bundle, lambda: self.directory.bury(step.bundle, step.version))
         elif isinstance(step, steps.Activate):
             self.directory.activate(step.job, step.run, step.revision, self._epoch)
             _log.info("revision %d of %s is active: %s", step.revision, step.job, step.said)

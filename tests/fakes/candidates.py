@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class Gated:
         self._gate.wait(PATIENCE_SECONDS)
         self._way.fetch(bundle, sources, part)
 
-    def forget(self, bundle: str) -> None:
-        self._way.forget(bundle)
+    def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
+        self._way.forget(bundle, bury)
 
     def interrupt(self) -> None:
         self._way.interrupt()

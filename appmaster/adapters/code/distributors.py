@@ -72,10 +72,12 @@ class DistributorChain:
                 said.append(f"{error.filename or part}: {error.strerror}")
         raise Transient("; ".join(said))
 
-    def forget(self, bundle: str) -> None:
+    def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
         """Forget in the file system: each source removes its own copy."""
         if self._file_system is not None:
-            self._file_system.forget(bundle)
+            self._file_system.forget(bundle, bury)
+        else:
+            bury()
 
     def interrupt(self) -> None:
         """Cut off the fetch that is under way; a read of ZooKeeper is ended by the client's own time-outs."""

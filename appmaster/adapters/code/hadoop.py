@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,9 @@ from standby.shared.peers import BundleSource
 
 #: A call that takes longer than this uses a file system that does not answer, seconds.
 _CALL_SECONDS: Final = 120.0
+
+#: What the shell says of a file that does not exist.
+_ABSENT: Final = "No such file or directory"
 
 _MAIN: Final = "org.apache.hadoop.fs.FsShell"
 
@@ -77,34 +80,63 @@ class HadoopCode:
 
         Its presence is checked each time, because another candidate may have removed it since (`forget`).
         """
-        target = self._path(bundle)
-        if self._run("-test", "-e", target)[0] == 0:
+        if self._run("-test", "-e", self._path(bundle))[0] == 0:
             return
-        draft = f"{self._directory}/.{bundle}.{uuid.uuid4().hex}"
+        draft = self._draft(bundle)
         self._must("-mkdir", "-p", self._directory)
         self._must("-put", str(path), draft)
-        status, said = self._run("-mv", draft, target)
+        status, said = self._run("-mv", draft, self._path(bundle))
         if status != 0:
             self._run("-rm", "-f", "-skipTrash", draft)
             # Another candidate was quicker: a file of this name has this content.
-            if self._run("-test", "-e", target)[0] != 0:
-                raise Transient(f"{target}: {said}")
+            if self._run("-test", "-e", self._path(bundle))[0] != 0:
+                raise Transient(f"{self._path(bundle)}: {said}")
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         """Fetch the whole file; ``sources`` are not used."""
         # The shell writes beside its target and renames, so an old part is removed only when the new file is complete.
         self._must("-get", "-f", self._path(bundle), str(part))
 
-    def forget(self, bundle: str) -> None:
-        """Remove the file."""
-        self._must("-rm", "-f", "-skipTrash", self._path(bundle))
+    def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
+        """Rename the file, and remove it once the bundle is buried; otherwise it gets its name back.
+
+        A `publish` that finds the file writes none, however soon the file is removed then. It has revived the bundle
+        before, so ``bury``, which fails from then on, has to come when the file is not found any more.
+        """
+        aside = self._draft(bundle)
+        status, said = self._run("-mv", self._path(bundle), aside)
+        if status != 0 and _ABSENT not in said:
+            raise Transient(f"hadoop fs -mv {self._path(bundle)}: {said or f'exit status {status}'}")
+        try:
+            is_buried = bury()
+        except BaseException:
+            if status == 0:
+                self._give_back(aside, bundle)
+            raise
+        if status == 0 and is_buried:
+            self._must("-rm", "-f", "-skipTrash", aside)
+        elif status == 0:
+            self._give_back(aside, bundle)
 
     def interrupt(self) -> None:
-        """End the calls that are under way, and refuse all later ones."""
+        """End the calls that are under way, and refuse all later ones, but for a name that is given back."""
         with self._lock:
             self._is_interrupted = True
             for each in self._running:
                 each.kill()
+
+    def _give_back(self, aside: str, bundle: str) -> None:
+        target = self._path(bundle)
+        status, said = self._run("-mv", aside, target, is_interruptible=False)
+        if status == 0:
+            return
+        if self._run("-test", "-e", target, is_interruptible=False)[0] != 0:
+            raise Transient(f"{target}: {said}; its content is in {aside}")
+        # It was published again meanwhile.
+        self._run("-rm", "-f", "-skipTrash", aside)
+
+    def _draft(self, bundle: str) -> str:
+        return f"{self._directory}/.{bundle}.{uuid.uuid4().hex}"
 
     def _path(self, bundle: str) -> str:
         return f"{self._directory}/{bundle}.zip"
@@ -114,10 +146,10 @@ class HadoopCode:
         if status != 0:
             raise Transient(f"hadoop fs {' '.join(arguments)}: {said or f'exit status {status}'}")
 
-    def _run(self, *arguments: str) -> tuple[int, str]:
+    def _run(self, *arguments: str, is_interruptible: bool = True) -> tuple[int, str]:
         """Return the exit status of a call, and the last line of its output."""
         with self._lock:
-            if self._is_interrupted:
+            if self._is_interrupted and is_interruptible:
                 raise Transient("called off")
             try:
                 process = subprocess.Popen(
@@ -131,7 +163,8 @@ class HadoopCode:
                 )
             except OSError as error:
                 raise Unavailable(f"{self._shell[0]}: {error.strerror}") from error
-            self._running.add(process)
+            if is_interruptible:
+                self._running.add(process)
         try:
             _, said = process.communicate(timeout=_CALL_SECONDS)
         except subprocess.TimeoutExpired as error:

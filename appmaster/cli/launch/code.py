@@ -78,8 +78,14 @@ def leave(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
 
 def withdraw(bundle: Bundle, config: JobConfig, zookeeper: ZooKeeper) -> None:
     """Remove a bundle that `leave` stored, unless a job names it; nothing of the cluster may run."""
-    if zookeeper.code.withdraw(bundle.digest) and config.code_distributor == "hdfs":
-        hadoop_code(config.code_hdfs_directory, config.cluster).forget(bundle.digest)
+
+    def bury() -> bool:
+        return zookeeper.code.withdraw(bundle.digest)
+
+    if config.code_distributor == "hdfs":
+        hadoop_code(config.code_hdfs_directory, config.cluster).forget(bundle.digest, bury)
+    else:
+        bury()
 
 
 def _publish(bundle: Bundle, config: JobConfig) -> None:

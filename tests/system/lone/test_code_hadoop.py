@@ -75,13 +75,13 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
     # Once more, by a client that does not know that it is there: nothing is written.
     source.unlink()
     HadoopCode(find_shell(environment), "standfast/c/code", environment).publish(DIGEST, source)
-    other.forget(DIGEST)
+    other.forget(DIGEST, lambda: True)
     assert stored(environment) == []
     # The same code once more, by one that does not know that it was removed.
     source.write_bytes(DATA)
     code.publish(DIGEST, source)
     assert stored(environment) == [f"{DIGEST}.zip"]
-    other.forget(DIGEST)
+    other.forget(DIGEST, lambda: True)
     drafts = [each for each in Path(environment["FILES"]).rglob("*") if DIGEST in each.name]
     assert drafts == [], "no draft is left"
 
@@ -100,7 +100,7 @@ def test_without_the_file_system_candidates_fetch_from_each_other(
 
 def test_calls_that_are_under_way_are_ended_and_later_ones_are_refused(tmp_path: Path) -> None:
     script = tmp_path / "hadoop"
-    for each in ("-get", "-rm"):
+    for each in ("-get", "-mv"):
         os.mkfifo(tmp_path / each)
     # Says which call it is once it runs.
     script.write_text(f"#!/bin/sh\necho x > {tmp_path}/$2\nexec sleep 600\n")
@@ -116,9 +116,9 @@ def test_calls_that_are_under_way_are_ended_and_later_ones_are_refused(tmp_path:
     def fetch() -> None:
         code.fetch(DIGEST, (), tmp_path / "part")
 
-    calls = (fetch, lambda: code.forget(DIGEST))
+    calls = (fetch, lambda: code.forget(DIGEST, lambda: True))
     threads = [threading.Thread(target=fail, args=(each,), daemon=True) for each in calls]
-    for each, thread in zip(("-get", "-rm"), threads, strict=True):
+    for each, thread in zip(("-get", "-mv"), threads, strict=True):
         thread.start()
         # Opens only once the call runs.
         (tmp_path / each).read_text()
@@ -147,4 +147,4 @@ def test_the_shell_is_found_where_hadoop_is_installed_or_said_to_be_missing(
     with pytest.raises(BadConfiguration, match=r"code\.distributor=local"):
         find_shell({"PATH": str(tmp_path)})
     with pytest.raises(Unavailable, match="No such file"):
-        HadoopCode([str(tmp_path / "absent")], "d").forget(DIGEST)
+        HadoopCode([str(tmp_path / "absent")], "d").forget(DIGEST, lambda: True)

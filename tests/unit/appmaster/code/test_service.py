@@ -86,8 +86,8 @@ class NoWay:
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         raise Transient("no candidate gives it")
 
-    def forget(self, bundle: str) -> None:
-        pass
+    def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
+        bury()
 
     def interrupt(self) -> None:
         pass
