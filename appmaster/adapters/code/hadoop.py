@@ -7,10 +7,13 @@ for a bundle a day. See docs/decisions/0013-code-of-jobs.md.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +25,17 @@ from standby.shared.peers import BundleSource
 
 #: A call that takes longer than this uses a file system that does not answer, seconds.
 _CALL_SECONDS: Final = 120.0
+
+_log: Final = logging.getLogger(__name__)
+
+#: A draft is in use for a few calls of the shell. That much longer it is kept because clocks of two hosts may differ.
+_DRAFT_MS: Final = 24 * 3_600_000
+
+#: With the time at which it was begun, Unix time in milliseconds. The shell writes to a name with a suffix of its own.
+_DRAFT: Final = re.compile(r"\.[0-9a-f]{64}\.(\d{13})\.[0-9a-f]{32}(\._COPYING_)?\Z")
+
+#: Number of drafts that one call removes.
+_AT_ONCE: Final = 100
 
 #: What the shell says of a file that does not exist.
 _ABSENT: Final = "No such file or directory"
@@ -62,7 +76,11 @@ def find_shell(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 class HadoopCode:
-    """Keeps bundles as ``<directory>/<digest>.zip``; a file is either complete or absent."""
+    """Keeps bundles as ``<directory>/<digest>.zip``; a file is either complete or absent.
+
+    A draft stays if its process is killed, or if the file system does not answer. `publish` and `forget` remove those
+    that are more than a day old, whoever began them.
+    """
 
     def __init__(
         self, shell: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ
@@ -91,6 +109,7 @@ class HadoopCode:
             # Another candidate was quicker: a file of this name has this content.
             if self._run("-test", "-e", self._path(bundle))[0] != 0:
                 raise Transient(f"{self._path(bundle)}: {said}")
+        self._remove_abandoned_drafts()
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
         """Fetch the whole file; ``sources`` are not used."""
@@ -117,6 +136,7 @@ class HadoopCode:
             self._must("-rm", "-f", "-skipTrash", aside)
         elif status == 0:
             self._give_back(aside, bundle)
+        self._remove_abandoned_drafts()
 
     def interrupt(self) -> None:
         """End the calls that are under way, and refuse all later ones, but for a name that is given back."""
@@ -136,7 +156,23 @@ class HadoopCode:
         self._run("-rm", "-f", "-skipTrash", aside)
 
     def _draft(self, bundle: str) -> str:
-        return f"{self._directory}/.{bundle}.{uuid.uuid4().hex}"
+        return f"{self._directory}/.{bundle}.{_unix_ms()}.{uuid.uuid4().hex}"
+
+    def _remove_abandoned_drafts(self) -> None:
+        try:
+            # There may be none, which is an error to the shell.
+            _, listed, _ = self._call("-ls", "-C", f"{self._directory}/.*")
+            drafts = [
+                (name, _DRAFT.match(name))
+                for name in (each.rpartition("/")[2] for each in listed.splitlines())
+            ]
+            old_ms = _unix_ms() - _DRAFT_MS
+            old = [f"{self._directory}/{name}" for name, match in drafts if match and int(match[1]) < old_ms]
+            if old:
+                self._must("-rm", "-f", "-skipTrash", *old[:_AT_ONCE])
+        except (Transient, Unavailable) as error:
+            # A later call tries it again.
+            _log.info("drafts of bundles: %s", error)
 
     def _path(self, bundle: str) -> str:
         return f"{self._directory}/{bundle}.zip"
@@ -147,7 +183,12 @@ class HadoopCode:
             raise Transient(f"hadoop fs {' '.join(arguments)}: {said or f'exit status {status}'}")
 
     def _run(self, *arguments: str, is_interruptible: bool = True) -> tuple[int, str]:
-        """Return the exit status of a call, and the last line of its output."""
+        """Return the exit status of a call, and the last line of what it says about it."""
+        status, _, said = self._call(*arguments, is_interruptible=is_interruptible)
+        return status, said
+
+    def _call(self, *arguments: str, is_interruptible: bool = True) -> tuple[int, str, str]:
+        """Return the exit status of a call, its output, and the last line of its errors."""
         with self._lock:
             if self._is_interrupted and is_interruptible:
                 raise Transient("called off")
@@ -156,7 +197,7 @@ class HadoopCode:
                     (*self._shell, *arguments),
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
@@ -166,7 +207,7 @@ class HadoopCode:
             if is_interruptible:
                 self._running.add(process)
         try:
-            _, said = process.communicate(timeout=_CALL_SECONDS)
+            output, said = process.communicate(timeout=_CALL_SECONDS)
         except subprocess.TimeoutExpired as error:
             process.kill()
             process.communicate()
@@ -175,7 +216,11 @@ class HadoopCode:
             with self._lock:
                 self._running.discard(process)
         lines = [each for each in said.splitlines() if each.strip() and " WARN " not in each]
-        return process.returncode, lines[-1] if lines else ""
+        return process.returncode, output, lines[-1] if lines else ""
+
+
+def _unix_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def hadoop_code(directory: str, cluster: str) -> HadoopCode:

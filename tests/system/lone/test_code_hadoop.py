@@ -79,6 +79,12 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
     assert stored(environment) == []
     # The same code once more, by one that does not know that it was removed.
     source.write_bytes(DATA)
+    directory = (
+        next(each.parent for each in Path(environment["FILES"]).rglob("code") if each.is_dir()) / "code"
+    )
+    abandoned = [f".{DIGEST}.{1_700_000_000_000}.{'a' * 32}{suffix}" for suffix in ("", "._COPYING_")]
+    for each in abandoned:
+        (directory / each).touch()
     code.publish(DIGEST, source)
     assert stored(environment) == [f"{DIGEST}.zip"]
     other.forget(DIGEST, lambda: True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,24 @@ def test_bundle_is_available_again_although_its_candidate_ends(
 
     code.forget(DIGEST, end)
     assert names(files) == [f"{DIGEST}.zip"]
+
+
+def test_drafts_of_processes_that_were_killed_are_removed_a_day_later(
+    code: HadoopCode, files: Path, source: Path
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    hours = (0, 23, 25, 1_000)
+    drafts = [f".{'0' * 64}.{now_ms - each * 3_600_000}.{'a' * 32}" for each in hours]
+    others = [f".{'0' * 64}.zip", ".hidden", f"{'0' * 64}.zip"]
+
+    def abandon() -> None:
+        files.mkdir(exist_ok=True)
+        for each in (*drafts, f"{drafts[2]}._COPYING_", *others):
+            (files / each).write_bytes(b"")
+
+    abandon()
+    code.publish(DIGEST, source)
+    assert names(files) == sorted([*drafts[:2], *others, f"{DIGEST}.zip"])
+    abandon()
+    code.forget(DIGEST, lambda: True)
+    assert names(files) == sorted([*drafts[:2], *others])
