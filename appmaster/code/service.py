@@ -13,7 +13,7 @@ from appmaster.code import rules, steps
 from appmaster.code.ports import CodeDirectory, CodeDistributor
 from appmaster.code.rules import CodeTrouble, CodeView
 from appmaster.code.store import BundleStore
-from standby.errors import Fenced, Transient
+from standby.errors import Fenced, Transient, Unavailable
 from standby.shared.clock import Clock
 from standby.shared.peers import BundleSource
 from standby.threads.worker import Worker, fatal
@@ -55,6 +55,7 @@ class CodeService:
         self._worker = Worker("code", self._turn, failed=fatal)
         self._carrier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="carrier")
         self._tick_seconds = min(_TICK_SECONDS, self.sync_seconds)
+        self._parts_seen_ms: int | None = None
         #: Replaced by the service's thread, never modified: any thread may read it.
         self.view = CodeView(
             self.me.candidate,
@@ -137,10 +138,24 @@ class CodeService:
                 _log.warning("%s: %s", step, describe_error(error))
                 if isinstance(step, (steps.Condemn, steps.Remove, steps.Bury)):
                     self._failed(step.bundle, describe_error(error))
+        self._remove_parts()
         troubles = self.quarantined(), self.waiting()
         if troubles != self._troubles:
             self._troubles = troubles
             self.troubled()
+
+    def _remove_parts(self) -> None:
+        now_ms = self.view.now_ms
+        if self._parts_seen_ms is not None and now_ms - self._parts_seen_ms < self.view.sync_ms:
+            return
+        self._parts_seen_ms = now_ms
+        try:
+            # What is missing is fetched on from where it stopped, however long no candidate gives it.
+            self.store.remove_abandoned(
+                now_ms, self.view.fetching | (rules.wanted_bundles(self.view) - self.view.held)
+            )
+        except Unavailable as error:
+            _log.warning("parts of bundles: %s", error)
 
     def _look(self) -> None:
         directory = self.directory.read()

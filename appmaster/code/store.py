@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,12 @@ _PIECE_BYTES: Final = 256 << 10
 
 #: SHA-256, hexadecimal. Names come over the network and become names of files.
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
+
+#: Hadoop's shell writes what it fetches to a name with a suffix of its own, and leaves that when it is killed.
+_PART: Final = re.compile(r"[0-9a-f]{64}\.(part|fetched)(\._COPYING_)?\Z")
+
+#: A part that nothing was added to for this time was given up.
+_PART_MS: Final = 3_600_000
 
 
 class BundleStore:
@@ -31,6 +37,8 @@ class BundleStore:
         """``is_on_host``: the directory is the host's own; one below YARN's has owners that YARN determines."""
         self._directory = directory
         self._lock = threading.Lock()
+        #: Size and time of each part when it was last seen to change, and when that was.
+        self._parts: dict[Path, tuple[tuple[int, int], int]] = {}
         if is_on_host:
             # Code is run from here: no other user may have put it there.
             make_private(directory, "code.directory")
@@ -135,6 +143,27 @@ class BundleStore:
         except OSError as error:
             raise Unavailable(f"bundle {bundle}: {error.strerror}") from error
 
+    def remove_abandoned(self, now_ms: int, kept: Collection[str]) -> None:
+        """Delete the parts that have not changed for an hour, but those of ``kept`` bundles; called by one thread.
+
+        ``now_ms`` is monotonic. The time begins anew with each start: times of files depend on the host's clock. An
+        upload that goes on later is sent from its beginning. Raises `Unavailable` if the disk refuses.
+        """
+        with self._lock:
+            try:
+                found = {
+                    each: _state_of(each) for each in self._directory.iterdir() if _PART.match(each.name)
+                }
+                seen, self._parts = self._parts, {}
+                for path, state in found.items():
+                    before, since_ms = seen.get(path, (None, now_ms))
+                    self._parts[path] = state, since_ms if before == state else now_ms
+                    if now_ms - self._parts[path][1] >= _PART_MS and path.name.partition(".")[0] not in kept:
+                        path.unlink(missing_ok=True)
+                        del self._parts[path]
+            except OSError as error:
+                raise Unavailable(f"code.directory: {error.filename}: {error.strerror}") from error
+
     def remove(self, bundle: str) -> None:
         """Delete a bundle and its parts; raises `Unavailable` if the disk refuses."""
         with self._lock:
@@ -143,3 +172,11 @@ class BundleStore:
                     path.unlink(missing_ok=True)
                 except OSError as error:
                     raise Unavailable(f"{path}: {error.strerror}") from error
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

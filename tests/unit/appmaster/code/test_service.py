@@ -180,6 +180,37 @@ def test_what_could_not_be_had_is_fetched_later_reported_and_published(tmp_path:
         assert way.published == [DIGEST]
 
 
+def test_part_that_nothing_is_added_to_is_removed_unless_it_is_fetched(tmp_path: Path) -> None:
+    clock = held()
+    given_up, grows, fetched = (digit * 64 for digit in "123")
+    directory = MemoryDirectory(Directory(frozenset({"a"}), {fetched: ()}), clock)
+    store = BundleStore(tmp_path)
+    for each in (given_up, grows):
+        store.append(each, 0, b"x")
+    for each in (
+        f"{given_up}.fetched",
+        f"{given_up}.fetched._COPYING_",
+        f"{fetched}.fetched",
+        "something.else",
+    ):
+        (tmp_path / each).write_bytes(b"x")
+    with running(directory, store, clock):
+        directory.say()
+        clock.advance(3_599)
+        store.append(grows, 1, b"x")
+        directory.say()
+        assert len(list(tmp_path.iterdir())) == 6
+        clock.advance(31)
+        soon(lambda: not store.size(given_up), "an hour later")
+        directory.say()
+        assert {each.name for each in tmp_path.iterdir()} == {
+            f"{grows}.part",
+            f"{fetched}.fetched",
+            "something.else",
+        }
+    assert store.append(given_up, 1, b"x") == 0, "whoever goes on with it sends it from its beginning"
+
+
 def test_unexpected_error_ends_the_thread_and_so_the_candidate(tmp_path: Path, died: Died) -> None:
     clock = held()
     directory = MemoryDirectory(Directory(), clock)
