@@ -158,4 +158,6 @@ def _row(key: ConfigKey, field: dataclasses.Field[Any]) -> str:
 def _number(key: ConfigKey) -> str:
     """Return in words what numbers a key takes, and in which unit."""
     bounds = f"≥ {key.minimum}" if key.maximum is None else f"{key.minimum} to {key.maximum}"
+    if key.least is not None:
+        bounds = f"{key.minimum}, or {key.least} to {key.maximum}"
     return f"whole number {bounds}" + (f", {key.unit}" if key.unit else "")

@@ -43,6 +43,10 @@ MOST_RETENTION_MS: Final = 315_360_000_000
 #: Most bytes of a file, or in a second: 1 TiB.
 MOST_BYTES: Final = 1 << 40
 
+#: Least bytes in a second for copies of state. Peers give each other up after seconds without any, and a piece has
+#: 256 KiB.
+LEAST_PEER_BYTES: Final = 1 << 20
+
 #: Most MiB of a container: 16 TiB. YARN counts them in 32 bits.
 MOST_MIB: Final = 1 << 24
 
@@ -92,6 +96,8 @@ class ConfigKey:
     minimum: int | None = None
     maximum: int | None = None
     """Most that may be asked for; what is recorded may be above it."""
+    least: int | None = None
+    """Least that may be asked for besides the minimum, which is no limit then; what is recorded may be below it."""
     choices: tuple[str, ...] = ()
     form: Form | None = None
     """Format of the value, or of each item of a list."""
@@ -110,6 +116,7 @@ def key(
     applies: Applies | None = None,
     minimum: int | None = None,
     maximum: int | None = None,
+    least: int | None = None,
     choices: tuple[str, ...] = (),
     form: Form | None = None,
     distinct: bool = False,
@@ -123,5 +130,7 @@ def key(
     if scope != "job" and applies is not None:
         raise ValueError(f"{name}: a key of the {scope} never changes while the job runs")
     change: Applies = applies or ("start" if scope == "job" else "never")
-    declared = ConfigKey(name, doc, unit, scope, change, minimum, maximum, choices, form, distinct, example)
+    declared = ConfigKey(
+        name, doc, unit, scope, change, minimum, maximum, least, choices, form, distinct, example
+    )
     return field(default=default, metadata={"key": declared})

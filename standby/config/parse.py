@@ -192,20 +192,27 @@ def _int(text: str) -> int:
     return int(found["hexadecimal"], 16) if found["hexadecimal"] else int(text)
 
 
+def _number(key: ConfigKey, text: str, *, is_new: bool) -> int:
+    """Return the number of a key. Raises ValueError with the expected format or the bounds."""
+    try:
+        number = _int(text)
+    except ValueError as error:
+        raise ValueError(f"{error} ({key.unit})" if key.unit else str(error)) from None
+    if key.minimum is not None and number < key.minimum:
+        raise ValueError(f"{number} is below the least allowed, {key.minimum}")
+    if is_new and key.maximum is not None and number > key.maximum:
+        raise ValueError(f"{number} is above the most allowed, {key.maximum}")
+    if is_new and key.least is not None and key.minimum != number < key.least:
+        raise ValueError(f"{number} is neither {key.minimum}, which is no limit, nor at least {key.least}")
+    return number
+
+
 def _value(key: ConfigKey, kind: str, text: str, *, is_new: bool) -> Any:
     """Return ``text`` converted to the field's type. Raises ValueError with the expected format."""
     if kind == "bool":
         return _bool(text)
     if kind == "int":
-        try:
-            number = _int(text)
-        except ValueError as error:
-            raise ValueError(f"{error} ({key.unit})" if key.unit else str(error)) from None
-        if key.minimum is not None and number < key.minimum:
-            raise ValueError(f"{number} is below the least allowed, {key.minimum}")
-        if is_new and key.maximum is not None and number > key.maximum:
-            raise ValueError(f"{number} is above the most allowed, {key.maximum}")
-        return number
+        return _number(key, text, is_new=is_new)
     if kind == "str" and text != text.strip():
         raise ValueError(f"{text!r} begins or ends with white space; remove it")
     parts = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from standby.config.keys import MOST_BYTES, MOST_RETENTION_MS, key
+from standby.config.keys import LEAST_PEER_BYTES, MOST_BYTES, MOST_RETENTION_MS, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,11 @@ class StateKeys:
     )
     peer_max_bytes_per_second: int = key(
         "job.restore.peer.max.bytes.per.second",
-        "Maximum rate at which a container sends state to others, and at which it fetches state; 0: no limit.",
+        "Maximum rate at which a container sends state to others, and at which it fetches state; 0: no limit. At a "
+        "lower rate than the least one, copies would be given up as silent.",
         268_435_456,
         minimum=0,
+        least=LEAST_PEER_BYTES,
         maximum=MOST_BYTES,
         unit="bytes/s",
     )

@@ -120,6 +120,11 @@ def test_value_that_its_declaration_does_not_allow_is_refused() -> None:
         ("job.container.count", "0", "0 is below the least allowed, 1"),
         ("yarn.am.http.port", "70000", "70000 is above the most allowed, 65535"),
         ("job.container.count", "1000000000", "1000000000 is above the most allowed, 3000"),
+        (
+            "job.restore.peer.max.bytes.per.second",
+            "1048575",
+            "1048575 is neither 0, which is no limit, nor at least 1048576",
+        ),
         ("yarn.racks", "h1", "'h1' is not allowed; it can be host=value"),
         ("yarn.host.attributes", "=a:b", "'=a:b' is not allowed; it can be host=value"),
         ("job.state.dir", "/a,b", "'b' is not allowed; it can be an absolute path"),
@@ -135,6 +140,15 @@ def test_what_is_recorded_may_be_above_the_most_that_is_allowed_now() -> None:
     assert (found.container_count, found.retry_count) == (MOST_CONTAINERS + 1, 10_001)
     with pytest.raises(BadConfiguration, match="below the least allowed"):
         parse({**MINIMAL, "cluster-manager.container.retry.count": "-2"})
+
+
+def test_limit_of_copies_that_is_too_low_now_goes_on_where_it_is_recorded() -> None:
+    slow = {**MINIMAL, "job.restore.peer.max.bytes.per.second": "1000"}
+    assert parse(slow).peer_max_bytes_per_second == 1_000
+    assert parse(slow, is_new=True, present=slow).peer_max_bytes_per_second == 1_000
+    for allowed in (0, 1 << 20):
+        asked = {**MINIMAL, "job.restore.peer.max.bytes.per.second": str(allowed)}
+        assert parse(asked, is_new=True).peer_max_bytes_per_second == allowed
 
 
 def test_job_whose_numbers_are_allowed_and_their_product_is_not_is_refused_with_what_is() -> None:
