@@ -194,7 +194,6 @@ def run(
         claim = pool.await_claim()
         if not claim:
             pool.leave()
-            client.stop()
             return exits.ORDERLY
         place = replace(place, skein_id=claim)
     record = ContainerRecord(

@@ -14,6 +14,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, read_or_watch, translated
 from standby.errors import StandfastError, Transient
+from standby.shared.errortext import summary_of
 from standby.shared.naming import member_path
 from standby.shared.records import MemberRecord, decoded, encode
 from standby.threads.worker import Worker
@@ -25,7 +26,7 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class PoolMembership:
-    """Registers a process in the pool for as long as it lives; ``client`` is started and closed by the caller.
+    """Registers a process in the pool for as long as it lives; ``client`` is started by the caller.
 
     The node is ephemeral. When its session has ended, it is created again, with the claim: the process still serves. A
     process that waits without a claim ends then, and another one waits in its place: it cannot know whether it was
@@ -62,14 +63,26 @@ class PoolMembership:
         """Have `await_claim` return at once, without a claim unless there is one (also in a signal handler)."""
         self._decided.put("")
 
-    def leave(self) -> None:
-        """Remove the registration, at most within a time-out; the end of the session removes it, too."""
+    def leave(self, timeout_seconds: float = ANSWER_SECONDS) -> None:
+        """Remove the registration, and close the session, which would remove it, too.
+
+        ZooKeeper may not answer, because it ends with the host; kazoo then takes more than 10 s to close, and raises.
+        """
         self._worker.end()
-        try:
-            with translated(self._path):
-                self._client.delete_async(self._path).get(timeout=ANSWER_SECONDS)
-        except Transient as error:
-            _log.info("its registration is left to the end of its session: %s", error)
+
+        def leave() -> None:
+            try:
+                try:
+                    with translated(self._path):
+                        self._client.delete_async(self._path).get(timeout=timeout_seconds)
+                finally:
+                    self._client.stop()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the process ends, and the session with it
+                _log.info("its registration is left to the end of its session: %s", summary_of(error))
+
+        leaving = threading.Thread(target=leave, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(timeout_seconds)
 
     def _session_changed(self, state: str) -> None:
         # Watches are lost with a session, and a node with it.

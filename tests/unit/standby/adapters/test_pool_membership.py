@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import NoNodeError, WriterNotClosedException
 from msgspec.structs import replace
 
 from standby.adapters.zookeeper.pool import PoolMembership
 from standby.shared.records import encode
 from tests.fakes.pool import waiting
+from tests.patience import PATIENCE_SECONDS
 
 
 def client_of(nodes: dict[str, bytes]) -> Any:
@@ -32,6 +35,7 @@ def client_of(nodes: dict[str, bytes]) -> Any:
         get_async=lambda path, **_: answer(lambda: read(path)),
         exists_async=lambda path, **_: answer(lambda: nodes.get(path)),
         create_async=lambda path, data, **_: answer(lambda: nodes.setdefault(path, data)),
+        stop=lambda: None,
     )
 
 
@@ -41,6 +45,30 @@ def test_a_process_that_leaves_does_not_register_again_when_its_watch_fires() ->
     member.leave()
     member._look()
     assert not nodes
+
+
+def test_a_process_leaves_although_zookeeper_does_not_answer() -> None:
+    """Kazoo takes 10 s and more to stop then."""
+    client, over = client_of({}), threading.Event()
+    client.stop = over.wait
+    member = PoolMembership(client, "c", waiting("h1", "a"), lambda: None)
+    leaving = threading.Thread(target=member.leave, args=(0.1,), daemon=True)
+    leaving.start()
+    leaving.join(PATIENCE_SECONDS)
+    assert not leaving.is_alive()
+    over.set()
+
+
+def test_a_process_leaves_although_its_session_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    client = client_of({})
+
+    def refuse() -> None:
+        raise WriterNotClosedException("wouldn't close after 10 seconds")
+
+    client.stop = refuse
+    PoolMembership(client, "c", waiting("h1", "a"), lambda: None).leave()
+    assert "left to the end of its session: WriterNotClosedException" in caplog.text
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
