@@ -13,13 +13,13 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from standby.errors import BadConfiguration, Transient, Unavailable
+from standby.shared.clock import REAL, Clock
 from standby.shared.naming import escape
 from standby.shared.peers import BundleSource
 
@@ -83,8 +83,13 @@ class HadoopCode:
     """
 
     def __init__(
-        self, shell: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ
+        self,
+        shell: Sequence[str],
+        directory: str,
+        environment: Mapping[str, str] = os.environ,
+        clock: Clock = REAL,
     ) -> None:
+        self._clock = clock
         self._shell = tuple(shell)
         self._directory = directory.rstrip("/")
         self._environment = dict(environment)
@@ -156,7 +161,7 @@ class HadoopCode:
         self._run("-rm", "-f", "-skipTrash", aside)
 
     def _draft(self, bundle: str) -> str:
-        return f"{self._directory}/.{bundle}.{_unix_ms()}.{uuid.uuid4().hex}"
+        return f"{self._directory}/.{bundle}.{self._clock.now_ms()}.{uuid.uuid4().hex}"
 
     def _remove_abandoned_drafts(self) -> None:
         try:
@@ -166,7 +171,7 @@ class HadoopCode:
                 (name, _DRAFT.match(name))
                 for name in (each.rpartition("/")[2] for each in listed.splitlines())
             ]
-            old_ms = _unix_ms() - _DRAFT_MS
+            old_ms = self._clock.now_ms() - _DRAFT_MS
             old = [f"{self._directory}/{name}" for name, match in drafts if match and int(match[1]) < old_ms]
             if old:
                 self._must("-rm", "-f", "-skipTrash", *old[:_AT_ONCE])
@@ -217,10 +222,6 @@ class HadoopCode:
                 self._running.discard(process)
         lines = [each for each in said.splitlines() if each.strip() and " WARN " not in each]
         return process.returncode, output, lines[-1] if lines else ""
-
-
-def _unix_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def hadoop_code(directory: str, cluster: str) -> HadoopCode:

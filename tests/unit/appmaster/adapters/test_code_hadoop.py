@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from appmaster.adapters.code.hadoop import HadoopCode
 from standby.code import bundles
 from standby.errors import Transient
+from standby.shared.clock import REAL
 
 DATA = b"abc" * 1000
 DIGEST = bundles.digest_of(DATA)
@@ -117,7 +117,7 @@ def test_bundle_is_available_again_although_its_candidate_ends(
 def test_drafts_of_processes_that_were_killed_are_removed_a_day_later(
     code: HadoopCode, files: Path, source: Path
 ) -> None:
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = REAL.now_ms()
     hours = (0, 23, 25, 1_000)
     drafts = [f".{'0' * 64}.{now_ms - each * 3_600_000}.{'a' * 32}" for each in hours]
     others = [f".{'0' * 64}.zip", ".hidden", f"{'0' * 64}.zip"]
