@@ -35,6 +35,22 @@ def test_the_job_file_names_what_is_there(
         assert callable(step_of(config))
 
 
+@pytest.mark.parametrize("name", ["flights", "orders", "visits"])
+def test_the_commands_of_the_page_make_the_topics_before_they_submit_the_job(name: str) -> None:
+    """`submit` refuses a job whose topics do not exist."""
+    folder = Path(orders.__file__).parents[1] / name
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    before, submitted, _ = page.partition("\nstandfast submit ")
+    assert submitted
+    if name == "flights":
+        assert "examples.flights.replay --rows 0" in before
+        return
+    config = load(folder / f"{name}.yaml", [], SERVERS).config
+    loop = re.search(r"^for topic in (.*); do\n    kafka-topics\.sh .* --create ", before, re.MULTILINE)
+    assert loop is not None
+    assert set(loop[1].split()) == {*config.inputs, *config.outputs}
+
+
 @pytest.mark.parametrize("name", ["flights", "orders"])
 def test_the_settings_that_the_page_gives_for_the_plain_feed_are_right(name: str) -> None:
     folder = Path(orders.__file__).parents[1] / name
