@@ -63,8 +63,8 @@ def _refused_writes(found: Brokers) -> Iterator[str]:
     yield from (
         f"topic {name} has {_IN_SYNC}={each.settings[_IN_SYNC]} and {each.replicas} "
         f"replica{'' if each.replicas == 1 else 's'}: these brokers, of a release before 3.7, refuse every write to "
-        f"it; correct it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-        f"--add-config {_IN_SYNC}={each.replicas}, or give it more replicas"
+        "it; correct it with kafka-configs.sh --bootstrap-server SERVERS --alter --entity-type topics "
+        f"--entity-name {name} --add-config {_IN_SYNC}={each.replicas}, or give it more replicas"
         for name, each in found.topics.items()
         if _least(each) > each.replicas
     )

@@ -126,6 +126,6 @@ def risk(name: str, found: TopicShape) -> str:
 
 def _mend(name: str, key: str, value: object) -> str:
     return (
-        f"correct it with kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-        f"--add-config {key}={value}"
+        "correct it with kafka-configs.sh --bootstrap-server SERVERS --alter --entity-type topics "
+        f"--entity-name {name} --add-config {key}={value}"
     )
