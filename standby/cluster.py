@@ -58,14 +58,15 @@ class ClusterConfig(ClusterKeys):
         return f"ClusterConfig({self.name!r}, {self.zookeeper!r}, cell={self.cell})"
 
 
-def load(path: Path) -> ClusterConfig:
-    """Return the cluster's settings in ``path``. Raises `BadConfiguration`."""
+def load(
+    path: Path,
+    remedy: str = "this process must be started by YARN through standfast submit, or by a node of a pool",
+) -> ClusterConfig:
+    """Return the cluster's settings in ``path``. Raises `BadConfiguration`, with ``remedy`` if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClusterConfig)
-    except FileNotFoundError as error:
-        raise BadConfiguration(
-            f"{path}: missing; this process must be started by YARN through standfast submit, or by a node of a pool"
-        ) from error
+    except OSError as error:
+        raise BadConfiguration(f"{path}: {error.strerror}; {remedy}") from error
     except msgspec.MsgspecError as error:
         raise BadConfiguration(f"{path}: {error}") from error
 

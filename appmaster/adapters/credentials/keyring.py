@@ -110,19 +110,20 @@ class Keyring:
     def issue(self, name: str, target: Path) -> Keyring:
         """Return a keyring in ``target`` for another operator, called ``name``: certificates only, no secret.
 
-        Raises `BadConfiguration` if ``target`` exists.
+        Raises `BadConfiguration` if ``target`` exists, or cannot be made.
         """
         self._check_whole("issue a certificate")
         if target.exists():
             raise BadConfiguration(f"{target} exists already; name a new directory")
-        _write(
-            target,
-            {
-                _TRUST: self._read(_TRUST),
-                _NUMBER: str(self.number),
-                **_files("operator", issue(self._pair(_AUTHORITY), PeerRole.OPERATOR, name)),
-            },
-        )
+        files = {
+            _TRUST: self._read(_TRUST),
+            _NUMBER: str(self.number),
+            **_files("operator", issue(self._pair(_AUTHORITY), PeerRole.OPERATOR, name)),
+        }
+        try:
+            _write(target, files)
+        except OSError as error:
+            raise BadConfiguration(f"{target} cannot be made: {error.strerror}") from error
         return Keyring(self.cluster, target)
 
     def access(self, *, is_closed: bool | None = None, tls: Tls | None = None) -> Access:
@@ -299,9 +300,13 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
     draft = directory.with_name(f".{directory.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700, parents=True)
-    for name, text in files.items():
-        write_private(draft / name, text.encode())
-    draft.replace(directory)
+    try:
+        for name, text in files.items():
+            write_private(draft / name, text.encode())
+        draft.replace(directory)
+    finally:
+        # Keys that belong to nobody, if the disk is full for example.
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextmanager

@@ -58,6 +58,9 @@ COMMAND: Final = (sys.executable, "-m", "appmaster.cli.main")
 #: The files of a cluster's directory beside `standby.cluster.FILE`, by the processes that need them.
 _CREDENTIALS: Final = {PeerRole.MASTER: "master.json", PeerRole.CONTAINER: "node.json"}
 
+#: The remedy for a file of ``--config`` that cannot be read.
+_WRITTEN: Final = "`standfast init` writes it, for one user; --config names its directory"
+
 #: Keys that a job needs and a cluster has not: `parse` wants them.
 _OF_A_JOB: Final = {"job.name": "cluster", "task.inputs": "none", "task.step": "none:none"}
 
@@ -268,12 +271,12 @@ def pool_of(config: JobConfig) -> ClusterConfig:
 
 def _read(arguments: argparse.Namespace, role: PeerRole) -> tuple[ClusterConfig, Bootstrap]:
     """Return what `init` has written for processes of a role, with this process's own state directories."""
-    config = cluster_file.load(arguments.config / cluster_file.FILE)
+    config = cluster_file.load(arguments.config / cluster_file.FILE, _WRITTEN)
     if not config.is_pool:
         raise BadConfiguration(
             f"{arguments.config / cluster_file.FILE}: not of a cluster that `init` has made"
         )
-    bootstrap = credentials.read(arguments.config / _CREDENTIALS[role], "`standfast init` writes it")
+    bootstrap = credentials.read(arguments.config / _CREDENTIALS[role], _WRITTEN)
     if arguments.state is not None:
         state_dirs: tuple[str, ...] = (str(arguments.state.absolute()),)
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import itertools
+import os
 import shutil
 import ssl
 import stat
@@ -100,6 +102,27 @@ def test_an_issued_keyring_names_its_operator_and_holds_nothing_else(root: Path,
             use()
     with pytest.raises(BadConfiguration, match="exists already"):
         ring.issue("ann", issued.directory)
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfiguration, match=r"file/c cannot be made: Not a directory"):
+        ring.issue("ann", tmp_path / "file" / "c")
+
+
+def test_no_keys_are_left_of_credentials_that_could_not_be_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = make_sure("c")
+    written: list[Path] = []
+
+    def write(path: Path, content: bytes) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(path)
+        path.write_bytes(content)
+
+    monkeypatch.setattr(keyring, "write_private", write)
+    with pytest.raises(BadConfiguration, match="No space left"):
+        ring.issue("ann", tmp_path / "ann" / "c")
+    assert list((tmp_path / "ann").iterdir()) == []
 
 
 def test_who_does_not_own_a_cluster_proves_nothing(root: Path) -> None:

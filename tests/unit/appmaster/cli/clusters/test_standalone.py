@@ -182,6 +182,10 @@ def test_a_node_without_its_files_says_what_is_missing(
         assert main(["node", "--config", str(made)]) == 2, said
         assert said in capsys.readouterr().err
         of_cluster.write_text(usual)
+    # Another directory, and a file: what another user cannot read has the same way.
+    for given, said in ((made.parent, "No such file or directory"), (of_cluster, "Not a directory")):
+        assert main(["node", "--config", str(given)]) == 2
+        assert f"cluster.json: {said}; `standfast init` writes it" in capsys.readouterr().err
     assert not nodes
 
 
