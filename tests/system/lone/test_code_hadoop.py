@@ -66,7 +66,17 @@ def test_what_one_candidate_publishes_another_one_fetches_whole(
     source.write_bytes(DATA)
     with pytest.raises(Transient, match="No such file"):
         code.fetch(DIGEST, (), part)
+    buried: list[str] = []
+
+    def bury() -> bool:
+        buried.append(DIGEST)
+        return len(buried) != 2
+
+    code.forget(DIGEST, bury)
+    assert buried == [DIGEST], "it was never published"
     code.publish(DIGEST, source)
+    code.forget(DIGEST, bury)
+    assert len(buried) == 2, "it is wanted again"
     assert stored(environment) == [f"{DIGEST}.zip"]
     part.write_bytes(b"half of it from elsewhere")
     other = HadoopCode(find_shell(environment), "standfast/c/code", environment)
