@@ -179,7 +179,10 @@ class LocalCluster:
         directory = cluster_directory(name, environment)
         state = load(directory)
         if state is None or state.boot_id != boot_id():
-            raise BadConfiguration(f"there is no embedded cluster {name!r}: standfast local up --name {name}")
+            raise BadConfiguration(
+                f"there is no embedded cluster {name!r}: `standfast local up --name {name}` starts one, and `standfast "
+                f"run --name {name}` has one for as long as it runs"
+            )
         return cls(directory, state, environment)
 
     def __enter__(self) -> LocalCluster:
