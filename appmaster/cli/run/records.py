@@ -109,7 +109,7 @@ def write_input(
 def check_input(source: str) -> None:
     """Raise `BadConfiguration` if a file, or standard input if it is called ``-``, cannot be read."""
     if source == "-":
-        # Python's documentation: None if the process was started without it (`<&-`).
+        # None if the process was started without it (`<&-`).
         if sys.stdin is None:
             raise BadConfiguration("--input: -: standard input is closed")
         return
