@@ -54,6 +54,11 @@ def contradictions(config: JobConfig) -> Iterator[str]:
             f"job.hotstandby.host.timeout.ms: {config.host_timeout_ms} is less than twice the interval of heartbeats "
             f"({config.heartbeat_interval_ms}); one lost packet would be a failover"
         )
+    if config.progress_timeout_ms < 2 * config.commit_interval_ms:
+        yield (
+            f"task.progress.timeout.ms: {config.progress_timeout_ms} is less than twice the interval of commits "
+            f"({config.commit_interval_ms}, task.commit.interval.ms); one late commit would be a failure"
+        )
     if not config.inputs:
         yield "task.inputs: give at least one topic"
     if config.python and config.python_archive:

@@ -79,6 +79,17 @@ class TaskKeys:
         maximum=1_073_741_824,
         unit="bytes",
     )
+    commit_interval_ms: int = key(
+        "task.commit.interval.ms",
+        "Least time from the beginning of a micro-batch to that of the next one, unless it had as many records or "
+        "bytes as it may have. Each is committed in one transaction for each task with input, so a longer interval "
+        "costs less processor time in containers and brokers, and outputs are visible later. 0: the next one begins "
+        "at once.",
+        0,
+        minimum=0,
+        maximum=10_000,
+        unit="ms",
+    )
     on_error: str = key(
         "task.on.error",
         "How an input record is handled on which the job's own code fails repeatedly: `fail` ends the job (or parks "

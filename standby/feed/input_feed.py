@@ -109,6 +109,7 @@ class InputFeed:
         self._clock = clock
         self._inputs = config.inputs
         self._size = BatchSize(config.batch_max_records)
+        self._interval_seconds = config.commit_interval_ms / 1000
         #: Number of records of the last batch that had any; None: there was none.
         self._last_records: int | None = None
         self._schema = rows_of(config.inputs, has_headers=config.input_headers)
@@ -303,7 +304,10 @@ class InputFeed:
                 if batches and not self._stopping.is_set():
                     deliver(batches)
                     starts.update((batch.task, batch.end) for batch in batches)
+                is_full = is_cut or len(messages) >= self._size.records
                 self._size.note(len(messages), self._clock.monotonic() - began, is_cut=is_cut)
+                if messages and not is_full and until is None:
+                    self._await(began + self._interval_seconds)
         except BaseException as error:  # noqa: BLE001  (this thread's outermost loop; the caller gets it as `failure`)
             self._failure = error
         finally:
@@ -311,6 +315,12 @@ class InputFeed:
                 reader.close()
             finally:
                 self._ended.set()
+
+    def _await(self, due: float) -> None:
+        """Wait until the next batch may begin, or until the feed is to stop."""
+        while (left := due - self._clock.monotonic()) > 0:
+            if self._stopping.wait(self._clock.pace(left)):
+                return
 
     def _table(self, messages: Sequence[Message]) -> pa.Table:
         columns = [

@@ -23,7 +23,7 @@ from standby.shared.wire import JobDefinition
 from tests.fakes.clock import HandClock
 from tests.fakes.jobs import job_config
 from tests.meanwhile import Hold, background
-from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 TASK = TaskId("j", "main", 0)
 
@@ -274,6 +274,43 @@ def test_reads_have_the_jobs_bounds_and_grow_and_shrink_with_the_time_of_a_batch
         led.run(sum(expected))
         assert [each.rows.num_rows for each in led.delivered] == expected
         assert set(led.source.bounds) == {most_bytes}
+
+
+def test_batches_that_are_not_full_begin_at_the_interval_of_the_job(make: Callable[..., Led]) -> None:
+    began: list[int] = []
+    for interval_ms, most, expected in (
+        (100, 40_000, [0, 100, 200, 300]),
+        (20, 40_000, [0, 30, 60, 90]),
+        # There is more input already.
+        (100, 3, [0, 30, 60, 90]),
+    ):
+        led = make(task__commit__interval__ms=str(interval_ms), task__batch__max__records=str(most))
+        led.clock.hold("feed")
+        led.source.most = 3
+
+        def read(clock: HandClock = led.clock) -> bool:
+            began.append(clock.monotonic_ms())
+            return True
+
+        def run(rows: pa.Table, clock: HandClock = led.clock) -> pa.Table:
+            clock.advance(0.03)
+            return rows
+
+        led.source.on_read, led.transform.on_run = read, run
+        led.start()
+        soon(lambda led=led: led.delivered and led.delivered[-1].end == Offsets.of(10), "all is delivered")  # type: ignore[misc]
+        led.feed.stop()
+        assert [each - began[0] for each in began[:4]] == expected
+        began.clear()
+
+
+def test_a_stop_does_not_wait_for_the_next_batch_to_be_due(make: Callable[..., Led]) -> None:
+    led = make(task__commit__interval__ms="10000")
+    led.start()
+    soon(lambda: led.delivered, "a batch")
+    led.feed.stop()
+    assert led.feed.wait(0)
+    assert (led.feed.failure, len(led.delivered)) == (None, 1)
 
 
 def test_a_feed_that_is_to_shrink_reads_much_less_than_its_last_batch_had(make: Callable[..., Led]) -> None:

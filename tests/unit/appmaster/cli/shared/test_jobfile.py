@@ -158,6 +158,13 @@ def test_contradictions_are_refused_in_words(key: str, value: str, part: str) ->
     assert not {"[", "\\", "{"} & set(str(caught.value)), "no regular expression"
 
 
+def test_a_commit_may_come_once_late_before_an_active_counts_as_stuck() -> None:
+    keys = {**MINIMAL, "task.commit.interval.ms": "1000", "task.progress.timeout.ms": "2000"}
+    assert parse(keys).commit_interval_ms == 1000
+    with pytest.raises(BadConfiguration, match=r"task\.progress\.timeout\.ms: 1999 is less than twice"):
+        parse({**keys, "task.progress.timeout.ms": "1999"})
+
+
 #: What no job file is, and a part of what is said of it.
 UNREADABLE = (
     ("job: [", "job.yaml: not YAML"),
