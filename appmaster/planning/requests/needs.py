@@ -14,7 +14,7 @@ from appmaster.planning.rules.failover import poison, reservation
 from appmaster.planning.rules.moving import kept_apart, move_reason, relocation_of
 from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot
-from appmaster.planning.state.view import Container, Presence
+from appmaster.planning.state.view import Container, Presence, RequestState
 from locality.history import History
 from locality.question import Sibling
 from standby.shared.model import ProcessorId, SlotId, TaskId
@@ -152,12 +152,14 @@ def counted_containers(turn: Turn, job: Job) -> list[Container]:
 
 
 def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
-    """Yield a need for every container that a mixed job lacks, or has requested."""
+    """Yield a need for every container that a mixed job lacks, those first that it has requested."""
     view = turn.view
     held = counted_containers(turn, job)
-    asked = [each.slot for each in view.requests_of(job.name)]
-    missing = job.model.containers + extra_containers(turn, job) - len(held) - len(asked)
-    if missing <= 0 and not asked:
+    lacking = job.model.containers + extra_containers(turn, job) - len(held)
+    requests = sorted(view.requests_of(job.name), key=lambda each: each.state is not RequestState.GRANTED)
+    asked = [each.slot for each in requests]
+    missing = lacking - len(asked)
+    if lacking <= 0:
         return
     used = {each.slot for each in held} | set(asked)
     slots = (SharedSlotId(job.name, number) for number in itertools.count())
@@ -169,7 +171,7 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
         Sibling(f"a container of {job.name}", turn.host(each)) for each in sorted(hosts) if is_scarce
     )
     is_begun = any(each.id in view.assigned for each in held)
-    for slot in asked:
+    for slot in asked[:lacking]:
         yield Need(slot, job, is_active=not is_begun, siblings=siblings)
     last = sorted({host for _, host in _last_hosts(turn, job)} - {each.host for each in held})
     for at, slot in enumerate(vacant):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from appmaster.planning.containers.assignments import is_assignment_sent
@@ -47,10 +48,11 @@ def releases(turn: Turn, needed: Mapping[Slot, Need], spares: SpareShare) -> Ite
             yield CancelRequest(
                 request.number, request.skein_id, outcome, reason, avoid, job_of(request.slot)
             )
+    surplus = _SharedSurplus(turn)
     for container in view.containers.values():
         if container.presence is Presence.LIVE:
             if view.is_free(container) and container.id not in turn.taken:
-                found = _does_not_fit(turn, container, needed, spares)
+                found = _does_not_fit(turn, container, needed, spares, surplus)
                 if found is not None:
                     yield _given_back(view, container, *found)
             continue
@@ -132,7 +134,11 @@ def turn_is_closed(turn: Turn, job: Job, processor: ProcessorId) -> bool:
 
 
 def _does_not_fit(
-    turn: Turn, container: Container, needed: Mapping[Slot, Need], spares: SpareShare
+    turn: Turn,
+    container: Container,
+    needed: Mapping[Slot, Need],
+    spares: SpareShare,
+    surplus: _SharedSurplus,
 ) -> tuple[Outcome, str] | None:
     """Return why a container that serves nothing is released; None if it is about to serve, or may soon."""
     view = turn.view
@@ -157,7 +163,7 @@ def _does_not_fit(
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
         return None  # a decision is being written: it is judged after that
     if job is not None and job.model.is_mixed:
-        return _surplus_shared(turn, job, container)
+        return surplus.of(job).get(container.id)
     # A mixed job counts only what it knows to be its own, not what an earlier leader requested for it.
     mine = [
         each
@@ -169,13 +175,37 @@ def _does_not_fit(
     return _unwanted(container, needed, mine)
 
 
-def _surplus_shared(turn: Turn, job: Job, container: Container) -> tuple[Outcome, str] | None:
-    crowded = crowded_containers(turn, job)
-    if len(counted_containers(turn, job)) > job.model.containers + extra_containers(turn, job):
-        return Outcome.SURPLUS, "the job has enough containers"
-    if any(each.id == container.id for each in crowded):
-        return Outcome.SAME_HOST, f"{container.host} holds another container of {job.name}"
-    return None
+class _SharedSurplus:
+    """The empty containers of mixed jobs that are given back in one turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._found: dict[str, Mapping[str, tuple[Outcome, str]]] = {}
+
+    def of(self, job: Job) -> Mapping[str, tuple[Outcome, str]]:
+        """Return each of a job's containers that is given back → why: no more than it has too many."""
+        if job.name not in self._found:
+            self._found[job.name] = _surplus_shared(self._turn, job)
+        return self._found[job.name]
+
+
+def _surplus_shared(turn: Turn, job: Job) -> dict[str, tuple[Outcome, str]]:
+    found: dict[str, tuple[Outcome, str]] = {}
+    held = counted_containers(turn, job)
+    empty = {each.id: each for each in held if turn.view.is_free(each) and each.id not in turn.taken}
+    on_host = Counter(each.host for each in held)
+    while empty and len(held) - len(found) > job.model.containers + extra_containers(turn, job):
+        chosen = max(empty.values(), key=lambda each: (on_host[each.host], each.id))
+        on_host[chosen.host] -= 1
+        found[empty.pop(chosen.id).id] = Outcome.SURPLUS, "the job has enough containers"
+    crowded = [each for each in crowded_containers(turn, job) if each.id not in found]
+    sharing = Counter(each.host for each in crowded)
+    for each in crowded:
+        # One stays: without it the host would hold none, and another would be requested.
+        if each.id in empty and sharing[each.host] > 1:
+            sharing[each.host] -= 1
+            found[each.id] = Outcome.SAME_HOST, f"{each.host} holds another container of {job.name}"
+    return found
 
 
 def _unwanted(

@@ -12,7 +12,7 @@ from appmaster.planning.placement.fault_domains import Relocation
 from appmaster.planning.requests.needs import Need, counted_containers, needs
 from appmaster.planning.state.model import SharedSlotId, Slot
 from appmaster.planning.state.reasons import Loss
-from appmaster.planning.state.view import ClusterView, LostActive, Presence
+from appmaster.planning.state.view import ClusterView, LostActive, Presence, RequestState
 from locality.hosts import HostInfo
 from locality.question import Sibling
 from standby.shared.model import InputFailures, ProcessorId, SlotId
@@ -29,6 +29,7 @@ from tests.unit.appmaster.planning.views import (
     TASKS,
     UNSETTLED,
     Change,
+    asked_for,
     changed,
     crowded,
     drained,
@@ -330,7 +331,15 @@ MISSING: Mapping[str, tuple[list[int], tuple[Change, ...]]] = {
     "it is to have more, and others are numbered so": ([0, 3], (FOUR, of_c9(), gone("c3"))),
     "one is requested": ([1], (gone("c4"), requested(SharedSlotId("job", 1), "h2"))),
     "one of several is requested": ([3, 2], (FOUR, requested(SharedSlotId("job", 3), "h2"))),
-    "one more is requested": ([7], (requested(SharedSlotId("job", 7), "h2"),)),
+    "one more is requested": ([], (requested(SharedSlotId("job", 7), "h2"),)),
+    "one is lost, and two are requested": (
+        [8],
+        (
+            gone("c4"),
+            requested(SharedSlotId("job", 7), "h2"),
+            asked_for(2, SharedSlotId("job", 8), "h2", state=RequestState.GRANTED),
+        ),
+    ),
     "it is to have fewer": ([], (of_model(containers=1),)),
     "its job is over soon": ([], (FOUR, of_job(is_wanted=False))),
     "its code is not there": ([], (FOUR, of_job(quarantined="gone"))),

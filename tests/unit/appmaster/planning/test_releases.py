@@ -494,3 +494,33 @@ def test_when_a_displaced_standbys_container_is_given_back(
     assert [(each.container, each.outcome, each.reason) for each in found] == [
         (each, Outcome.REPLACED, said) for each in names
     ]
+
+
+EMPTY: Final = (free("c9", "h4", MIXED), free("c8", "h3", MIXED), free("c7", "h1", MIXED))
+
+
+@pytest.mark.parametrize(
+    ("found", "containers"),
+    [
+        pytest.param([], 5, id="it has as many as it should"),
+        pytest.param(["c7"], 4, id="one too many: on the host of another one"),
+        pytest.param(["c7", "c9"], 3, id="two too many"),
+        pytest.param(["c7", "c8", "c9"], 2, id="all that are empty"),
+        pytest.param(["c7", "c8", "c9"], 1, id="more than are empty"),
+    ],
+)
+def test_a_mixed_job_gives_back_no_more_empty_containers_than_it_has_too_many(
+    mixed_pair: ClusterView, found: list[str], containers: int
+) -> None:
+    turn = turned(mixed_pair, *EMPTY, of_model(containers=containers))
+    assert sorted(each.container for each in ended(turn, {})) == found
+
+
+def test_of_empty_containers_of_a_mixed_job_on_one_host_one_stays(mixed_pair: ClusterView) -> None:
+    turn = turned(
+        mixed_pair,
+        of_records(FIRST, placed={}),
+        of_records(SECOND, placed={}),
+        of_container("c4", host="h1"),
+    )
+    assert [(each.container, each.outcome) for each in ended(turn, {})] == [("c3", Outcome.SAME_HOST)]
