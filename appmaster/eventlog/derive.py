@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from appmaster.eventlog import entries, of_containers
 from appmaster.eventlog.entries import EntryKind, LogEntry
-from appmaster.eventlog.of_actions import entries_of, handover_given_up
+from appmaster.eventlog.of_actions import entries_of, handover_given_up, request_cancelled
 from appmaster.eventlog.of_containers import Entries
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import Outcome
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.view import ClusterView
@@ -84,6 +85,7 @@ def _hosts_drained(before: ClusterView, event: happened.HostsDrained, after: Clu
 
 
 def _cell_found(before: ClusterView, event: happened.CellFound, after: ClusterView) -> Entries:
+    yield from _without_requests(before, after, f"cell {event.cell} has another attempt")
     known = before.cells.get(event.cell)
     if known is None or not known.is_up or known.attempt != event.attempt:
         yield LogEntry(
@@ -96,6 +98,14 @@ def _cell_lost(before: ClusterView, event: happened.CellLost, after: ClusterView
         held = sum(each.cell == event.cell for each in before.containers.values())
         details = entries.CellLostData(event.cell, event.attempt, held)
         yield LogEntry(EntryKind.CELL_LOST, details, reason=event.reason)
+    yield from _without_requests(before, after, f"cell {event.cell} is lost")
+
+
+def _without_requests(before: ClusterView, after: ClusterView, reason: str) -> Entries:
+    """Yield the end of each request that was made to a cell's former attempt."""
+    for number, request in before.requests.items():
+        if number not in after.requests:
+            yield request_cancelled(request, Outcome.LOST, reason)
 
 
 def _request_refused(before: ClusterView, event: happened.RequestRefused, after: ClusterView) -> Entries:

@@ -16,7 +16,7 @@ from appmaster.planning.state.actions import Outcome
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import job_of
 from appmaster.planning.state.reasons import Reason
-from appmaster.planning.state.view import ClusterView, Failover
+from appmaster.planning.state.view import ClusterView, ContainerRequest, Failover
 from standby.shared.model import SlotId
 
 
@@ -195,13 +195,17 @@ def _send_exit(before: ClusterView, action: todo.SendExit, after: ClusterView, a
 def _cancel_request(
     before: ClusterView, action: todo.CancelRequest, after: ClusterView, at_ms: int
 ) -> Entries:
-    request = before.requests[action.number]
-    yield LogEntry(
+    yield request_cancelled(before.requests[action.number], action.outcome, str(action.reason))
+
+
+def request_cancelled(request: ContainerRequest, outcome: Outcome, reason: str) -> LogEntry:
+    """Return the entry of a request that the leader does not wait for any longer."""
+    return LogEntry(
         EntryKind.REQUEST_CANCELLED,
-        entries.RequestData(str(request.slot), request.kind, outcome=action.outcome),
+        entries.RequestData(str(request.slot), request.kind, outcome=outcome),
         job=job_of(request.slot),
         host=request.host,
-        reason=str(action.reason),
+        reason=reason,
     )
 
 

@@ -79,6 +79,7 @@ LABELS: Final = (
             "cancelled": "it was cancelled before it was granted",
             "failed": "it was granted, but its container ended before it registered",
             **_OUTCOMES,
+            "lost": "the cell that was asked is lost",
         },
     ),
     LabelValues("reason", RELEASED.name, RELEASED.labels["reason"], _OUTCOMES),

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from appmaster.eventlog.counting import counts
+from appmaster.eventlog.derive import derive
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.fold.cells import is_of_silent_cell, with_offers
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.counters import REQUESTS
 from appmaster.planning.state.view import (
     Cell,
     CellState,
@@ -161,3 +166,25 @@ def test_what_a_job_says_of_a_host_comes_before_what_its_first_process_says() ->
         )
     )
     assert view.offers == (HostInfo("h1", 1, "/a", {"zone": "x", "disk": "ssd"}), HostInfo("h2"))
+
+
+@pytest.mark.parametrize(
+    ("event", "ended"),
+    [
+        pytest.param(happened.CellLost(1, "first", "gone", NOW_MS), ["request_cancelled"], id="it is lost"),
+        pytest.param(
+            happened.CellFound(1, "second", ("h1",), NOW_MS),
+            ["request_cancelled"],
+            id="it is another attempt",
+        ),
+        pytest.param(happened.CellFound(1, "first", ("h2",), NOW_MS), [], id="it has another host"),
+    ],
+)
+def test_the_end_of_each_request_to_a_cell_is_counted(
+    whole: ClusterView, event: happened.CellLost | happened.CellFound, ended: list[str]
+) -> None:
+    before = known(whole, cell())
+    entries = derive(before, event, apply(before, event))
+    assert [each.kind.value for each in entries if each.job == "job"] == ended
+    counted = [each.labels for entry in entries for each in counts(entry) if each.metric is REQUESTS]
+    assert counted == [("any", "lost")] * len(ended)
