@@ -19,7 +19,7 @@ from appmaster.planning.state.events import Event, HostsKnown, JobForgotten, Job
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
-from appmaster.records import JobRecord, Loaded, failure_of
+from appmaster.records import EndedRecord, JobRecord, Loaded, failure_of
 from appmaster.topics.input_growth import TopicState
 from locality.hosts import HostInfo, HostTable, parse_table
 from standby.config import JobConfig, parse
@@ -130,6 +130,7 @@ class JobLoading:
                 quarantined=quarantined,
                 obstacle=topics.obstacle.of(definition) if topics.obstacle is not None else "",
                 changelog_risk=topics.risk,
+                is_over=_is_over(record, loaded),
             )
         ]
         known = self.view().jobs.get(name)
@@ -148,6 +149,16 @@ class JobLoading:
             if known is None:
                 raise
             return known.spec, str(error)
+
+
+def _is_over(record: JobRecord, loaded: Loaded) -> bool:
+    """Return whether nothing is left to do for a job that is not wanted or has failed, according to its status."""
+    status, definition = loaded.status, record.definition
+    if status is None or any(each.record.active is not None for each in loaded.tasks):
+        return False
+    if record.is_wanted:
+        return status.ended == EndedRecord(definition.run, definition.revision)
+    return status.state == JobState.UNDEPLOYED and status.run == definition.run
 
 
 def has_new_work(records: Mapping[str, JobRecord], view: ClusterView) -> bool:

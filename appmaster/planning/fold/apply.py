@@ -119,6 +119,8 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             was_deployed=event.was_deployed,
             failure=event.failure,
             last_traceback=event.traceback,
+            is_fenced=event.is_over,
+            state=JobState.UNDEPLOYED if event.is_over and not event.is_wanted else JobState.DEPLOYING,
         )
     else:
         if _is_new_chance(known, event):

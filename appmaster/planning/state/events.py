@@ -68,6 +68,8 @@ class JobLoaded:
     """Why its changelog is about to lose records; empty: it is not."""
     is_fence_waived: bool = False
     """It is to end even if its tasks are not fenced, as an operator has decided."""
+    is_over: bool = False
+    """Whether it ended, or failed, under an earlier leader, and its writers have been fenced."""
 
 
 @dataclass(frozen=True, slots=True)

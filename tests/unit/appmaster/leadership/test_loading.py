@@ -6,18 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import pytest
 from msgspec.structs import replace as with_fields
 
 from appmaster.leadership.loading import JobLoading, has_new_work
 from appmaster.planning.fold.apply import apply
+from appmaster.planning.plan import plan
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.actions import FenceTasks
 from appmaster.planning.state.events import Event
-from appmaster.planning.state.view import ClusterView
-from appmaster.records import JobRecord, Loaded, StatusRecord
+from appmaster.planning.state.job import JobState
+from appmaster.planning.state.view import ClusterView, Recorded
+from appmaster.records import EndedRecord, JobRecord, Loaded, StatusRecord
 from appmaster.topics.ids import TopicObstacle
 from appmaster.topics.input_growth import TopicState
 from standby.errors import BadConfiguration
-from standby.shared.model import TopicIdentity
+from standby.shared.model import TaskId, TaskRecord, TopicIdentity
 from standby.shared.wire import JobDefinition
 from tests.unit.appmaster.changes.test_operations import CONFIG
 
@@ -104,6 +108,49 @@ def test_a_job_that_cannot_be_led_is_reported_and_the_others_are_led() -> None:
     # One that was led before goes on as it was.
     leader.load({"j1": BadConfiguration("not a record any more")})
     assert set(leader.view.jobs) == {"j1"}
+
+
+FAILED = StatusRecord("failed", ("poison",), failure="poison", run="run1", revision=2)
+ENDED = StatusRecord("undeployed", run="run1", revision=2)
+OF_RUN = EndedRecord("run1", 2)
+
+
+@pytest.mark.parametrize(
+    ("is_over", "is_wanted", "status"),
+    [
+        pytest.param(True, False, ENDED, id="it has ended"),
+        pytest.param(False, False, with_fields(ENDED, state="undeploying"), id="it is ending"),
+        pytest.param(False, False, with_fields(ENDED, run="run0"), id="an earlier run of it has"),
+        pytest.param(False, False, None, id="nothing is known of its end"),
+        pytest.param(False, True, ENDED, id="it is wanted again"),
+        pytest.param(True, True, with_fields(FAILED, ended=OF_RUN), id="it has failed, and is fenced"),
+        pytest.param(False, True, FAILED, id="it has failed, and is to be fenced"),
+        pytest.param(
+            False,
+            True,
+            with_fields(FAILED, ended=EndedRecord("run1", 1)),
+            id="an earlier revision has failed",
+        ),
+    ],
+)
+def test_a_new_leader_fences_no_job_that_is_over(
+    is_over: bool, is_wanted: bool, status: StatusRecord | None
+) -> None:
+    leader = Leader()
+    leader.load({"j1": loaded(record("j1", 2, is_wanted=is_wanted), status)}, ["j1"])
+    job = leader.view.jobs["j1"]
+    assert job.is_fenced is is_over
+    if is_wanted is False:
+        assert (job.state is JobState.UNDEPLOYED) is is_over
+        fences = [each for each in plan(leader.view) if isinstance(each, FenceTasks)]
+        assert bool(fences) is not is_over
+
+
+def test_a_job_is_not_over_while_a_task_of_it_has_an_active() -> None:
+    task = Recorded(TaskRecord(TaskId("j1", "main", 0), 0, 3), 7)
+    leader = Leader()
+    leader.load({"j1": Loaded(record("j1", 2, is_wanted=False), ENDED, None, (task,))}, ["j1"])
+    assert not leader.view.jobs["j1"].is_fenced
 
 
 def test_a_job_that_an_earlier_release_recorded_with_more_than_is_allowed_now_is_led() -> None:
