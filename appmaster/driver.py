@@ -11,6 +11,7 @@ from appmaster.blame import is_of_job
 from appmaster.eventlog.derive import derive
 from appmaster.eventlog.entries import LogEntry
 from appmaster.planning import invariants
+from appmaster.planning.containers.assignments import is_of_unreadable
 from appmaster.planning.fold.apply import apply
 from appmaster.planning.plan import plan
 from appmaster.planning.state.actions import Action
@@ -139,7 +140,7 @@ def is_finished(view: ClusterView) -> bool:
         view.epoch > 0
         and bool(view.jobs)
         and all(job.state in ended for job in view.jobs.values())
-        and not view.containers
+        and all(is_of_unreadable(view, each) for each in view.containers.values())
         and not view.requests
         and not view.writing
         and all(job.is_fenced for job in view.jobs.values())

@@ -15,7 +15,14 @@ from appmaster.blame import describe_error, is_of_job, traceback_of
 from appmaster.changes.revisions import requested_settings
 from appmaster.code.activation import effective
 from appmaster.config import job_spec, planner_policy
-from appmaster.planning.state.events import Event, HostsKnown, JobForgotten, JobLoaded, RecordsLoaded
+from appmaster.planning.state.events import (
+    Event,
+    HostsKnown,
+    JobForgotten,
+    JobLoaded,
+    JobsUnreadable,
+    RecordsLoaded,
+)
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import JobSpec
 from appmaster.planning.state.view import ClusterView
@@ -82,6 +89,8 @@ class JobLoading:
         yield HostsKnown(tuple(hosts.values()))
         yield from (JobForgotten(each) for each in self.view().jobs if each not in jobs)
         yield from found
+        # Last: the containers of a job that can be read again go on until its records are known.
+        yield JobsUnreadable(frozenset(unreadable).difference(self.view().jobs))
 
     def _of_job(self, name: str, loaded: Loaded) -> tuple[list[Event], JobRecord, HostTable]:
         """Return a job as events, its record as it is led, and what it says about hosts.

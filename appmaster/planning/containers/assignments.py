@@ -74,6 +74,14 @@ def is_up_to_date(view: ClusterView, container: Container) -> bool:
     return container.applied >= container.sent and is_assignment_sent(view, container)
 
 
+def is_of_unreadable(view: ClusterView, container: Container) -> bool:
+    """Return whether a container has the code or copies of a job that cannot be led now, so that it goes on."""
+    if not view.unreadable:
+        return False
+    served = {*container.revisions, *(each.task.job for each in container.statuses)}
+    return not view.unreadable.isdisjoint(served)
+
+
 def has_closed(view: ClusterView, container: Container, tasks: Iterable[TaskId], copy: int) -> bool:
     """Return whether a live container has reported that it closed a copy of ``tasks``, as its assignment requires."""
     if container.presence is not Presence.LIVE or not is_up_to_date(view, container):
@@ -93,7 +101,7 @@ def assignments(view: ClusterView, touched: AbstractSet[ProcessorId] = frozenset
     for container in view.containers.values():
         if container.presence is Presence.ORPHAN:
             yield SendExit(container.id, container.incarnation, "this leader does not know it")
-        if container.presence is not Presence.LIVE:
+        if container.presence is not Presence.LIVE or is_of_unreadable(view, container):
             continue
         held = view.assigned.get(container.id)
         is_applied = container.sent > 0 and container.applied >= container.sent

@@ -203,6 +203,10 @@ def _job_forgotten(view: ClusterView, event: happened.JobForgotten) -> ClusterVi
     )
 
 
+def _jobs_unreadable(view: ClusterView, event: happened.JobsUnreadable) -> ClusterView:
+    return view if event.names == view.unreadable else replace(view, unreadable=event.names)
+
+
 def _assigned_to_others(view: ClusterView, job: str) -> Iterator[tuple[str, dict[TaskId, int]]]:
     for container, held in view.assigned.items():
         yield container, {task: copy for task, copy in held.items() if task.job != job}
@@ -349,6 +353,7 @@ _RULES: Final[Mapping[type, Callable[[ClusterView, Any], ClusterView]]] = {
     happened.JobLoaded: _job_loaded,
     happened.TopicNoted: _topic_noted,
     happened.JobForgotten: _job_forgotten,
+    happened.JobsUnreadable: _jobs_unreadable,
     happened.ModelWritten: _model_written,
     happened.ModelRefused: _model_refused,
     happened.RecordsLoaded: _records_loaded,

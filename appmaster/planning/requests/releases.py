@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from appmaster.planning.containers.assignments import is_assignment_sent
+from appmaster.planning.containers.assignments import is_assignment_sent, is_of_unreadable
 from appmaster.planning.containers.detect import policy_of
 from appmaster.planning.placement.pool_fit import demand_of
 from appmaster.planning.placement.turn import Turn, is_current
@@ -51,7 +51,7 @@ def releases(turn: Turn, needed: Mapping[Slot, Need], spares: SpareShare) -> Ite
     surplus = _SharedSurplus(turn)
     for container in view.containers.values():
         if container.presence is Presence.LIVE:
-            if view.is_free(container) and container.id not in turn.taken:
+            if _is_empty(turn, container):
                 found = _does_not_fit(turn, container, needed, spares, surplus)
                 if found is not None:
                     yield _given_back(view, container, *found)
@@ -65,6 +65,14 @@ def releases(turn: Turn, needed: Mapping[Slot, Need], spares: SpareShare) -> Ite
             reason = f"did not leave by itself: {container.reason}"
             yield _given_back(view, container, Outcome.ENDED, reason)
     yield from _stuck(turn)
+
+
+def _is_empty(turn: Turn, container: Container) -> bool:
+    """Return whether a live container is known to hold nothing, and this turn gives it nothing."""
+    view = turn.view
+    return (
+        view.is_free(container) and container.id not in turn.taken and not is_of_unreadable(view, container)
+    )
 
 
 def _given_back(view: ClusterView, container: Container, outcome: Outcome, reason: str) -> ReleaseContainer:

@@ -97,6 +97,13 @@ class JobForgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsUnreadable:
+    """The jobs that are not led because their records cannot be read or used, as far as the last read shows."""
+
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelWritten:
     """A job's model is durable."""
 
@@ -416,6 +423,7 @@ Event = (
     | JobLoaded
     | TopicNoted
     | JobForgotten
+    | JobsUnreadable
     | ModelWritten
     | ModelRefused
     | RecordsLoaded

@@ -397,6 +397,8 @@ class ClusterView:
     now_ms: int = 0
     wall_offset_ms: int = 0
     jobs: Mapping[str, Job] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    """Jobs that are not led because their records cannot be read or used; their containers go on as they are."""
     records: Mapping[TaskId, Recorded] = field(default_factory=dict)
     writing: Mapping[TaskId, str] = field(default_factory=dict)
     """Tasks whose record is being written, with the decision; no other decision changes them meanwhile."""

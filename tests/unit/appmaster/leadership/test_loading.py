@@ -102,12 +102,15 @@ def test_a_job_that_cannot_be_led_is_reported_and_the_others_are_led() -> None:
     assert leader.view.jobs["j1"].notes == ("a note",)
     assert set(leader.loading.records) == {"j1"}
     assert set(leader.loading.unreadable) == {"j2", "j3", "j4", "j5", "j6"}
+    assert leader.view.unreadable == {"j2", "j3", "j4", "j5", "j6"}, "their containers go on"
     assert "of.tomorrow" in leader.loading.unreadable["j2"]
     assert "KeyError: 'planted'" in leader.loading.unreadable["j5"], "nor does an unexpected one stop others"
     assert "AttributeError" in leader.loading.unreadable["j6"]
     # One that was led before goes on as it was.
     leader.load({"j1": BadConfiguration("not a record any more")})
     assert set(leader.view.jobs) == {"j1"}
+    assert set(leader.loading.unreadable) == {"j1"}
+    assert leader.view.unreadable == set()
 
 
 FAILED = StatusRecord("failed", ("poison",), failure="poison", run="run1", revision=2)
