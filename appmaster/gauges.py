@@ -19,10 +19,14 @@ from standby.shared.model import ReplicaId, ReplicaStatus, Role, TaskRecord
 MOST_LAGS: Final = 1_000
 
 
-def _of_task(name: str, text: str, value: Callable[[ClusterView, TaskRecord], float]) -> Metric[ClusterView]:
+def _of_task(
+    name: str, text: str, value: Callable[[ClusterView, TaskRecord], float | None]
+) -> Metric[ClusterView]:
     def values(view: ClusterView) -> Values:
         for task, recorded in view.records.items():
-            yield (task.job, task.stage, str(task.partition)), value(view, recorded.record)
+            known = value(view, recorded.record)
+            if known is not None:
+                yield (task.job, task.stage, str(task.partition)), known
 
     return Metric(name, text, ("job", "stage", "partition"), values)
 
@@ -35,6 +39,13 @@ def _of_job(name: str, text: str, value: Callable[[Job], float | None]) -> Metri
                 yield (job.name,), known
 
     return Metric(name, text, ("job",), values)
+
+
+def _in_sync(view: ClusterView, record: TaskRecord) -> int | None:
+    processor = view.processor_of(record.task)
+    if processor is not None and view.jobs[processor.job].model.processors[processor].parked:
+        return None
+    return sum(record.placed.get(copy) in view.containers for copy in record.in_sync)
 
 
 def _statuses(view: ClusterView) -> Values:
@@ -101,8 +112,8 @@ OF_CANDIDATE: Final[tuple[Metric[Leadership], ...]] = (
 OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
     _of_task(
         "standfast_in_sync_replicas",
-        "Replicas of the task that are in sync, the active included.",
-        lambda view, record: sum(record.placed.get(copy) in view.containers for copy in record.in_sync),
+        "Replicas of the task that are in sync, the active included; absent while its processor is parked.",
+        _in_sync,
     ),
     _of_task("standfast_task_epoch", "Epoch of the task.", lambda _, record: record.epoch),
     Metric(

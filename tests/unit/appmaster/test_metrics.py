@@ -416,6 +416,7 @@ def test_planner_s_own_story_of_a_place_that_fails_again_and_again() -> None:
     assert value(found, "standfast_retry_allowed", job="job") == 2
     assert most == 3, "one more than is allowed"
     assert value(found, "standfast_parked_processors", job="job") == 1
+    assert len(found["standfast_in_sync_replicas"]) == 2, "its tasks are to have none"
     assert value(found, "standfast_processors_parked_total", job="job") == 1
     failed = above_zero(found, "standfast_container_requests_total")
     assert sum(number for labels, number in failed.items() if ("outcome", "failed") in labels) >= 2
