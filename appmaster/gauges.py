@@ -140,8 +140,8 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
     ),
     _of_job(
         "standfast_changelog_at_risk",
-        "1 while brokers delete records of the job's changelog, by its cleanup.policy.",
-        lambda job: bool(job.changelog_risk),
+        "1 while brokers delete records of the job's changelog, by its cleanup.policy; absent while not known.",
+        lambda job: bool(job.changelog_risk) if job.is_changelog_known else None,
     ),
     Metric(
         "standfast_retry_failures",

@@ -139,6 +139,7 @@ class JobLoading:
                 quarantined=quarantined,
                 obstacle=topics.obstacle.of(definition) if topics.obstacle is not None else "",
                 changelog_risk=topics.risk,
+                is_changelog_known=topics.is_risk_known,
                 is_over=_is_over(record, loaded),
             )
         ]

@@ -83,8 +83,10 @@ class TopicState:
     """Why the job cannot continue with them."""
     risk: str = ""
     """Why its changelog is about to lose the job's state."""
-    is_policy_known: bool = False
-    """Whether the changelog's policy was checked."""
+    is_risk_known: bool = False
+    """Whether the brokers have said what the changelog's policy is."""
+    was_asked: bool = False
+    """Whether they were asked for it."""
 
     @property
     def notes(self) -> str:
@@ -136,8 +138,9 @@ class InputGrowth:
             if not record.is_wanted:
                 if before.risk:
                     # Brokers go on deleting the state that the next submit continues with.
-                    risk = self._risk(record.definition, before.risk) if is_due else before.risk
-                    found[name] = TopicState(run, risk=risk, is_policy_known=True)
+                    asked = self._risk(record.definition) if is_due else None
+                    risk = before.risk if asked is None else asked
+                    found[name] = TopicState(run, risk=risk, is_risk_known=bool(risk), was_asked=True)
                 continue
             try:
                 note, obstacle = self._look_at(name, record)
@@ -148,25 +151,26 @@ class InputGrowth:
                 _log.warning("the topics of %s: %s", name, said, exc_info=traceback_of(error))
                 found[name] = before
                 continue
-            risk = before.risk
-            if obstacle is None and (is_due or not before.is_policy_known):
-                risk = self._risk(record.definition, before.risk)
-            found[name] = TopicState(run, note, obstacle, risk, is_policy_known=True)
+            asked = None
+            if obstacle is None and (is_due or not before.was_asked):
+                asked = self._risk(record.definition)
+            risk, is_known = (before.risk, before.is_risk_known) if asked is None else (asked, True)
+            found[name] = TopicState(run, note, obstacle, risk, is_known, was_asked=True)
         self._topics = {name: each for name, each in self._topics.items() if name in found}
         before_all, self.found = self.found, found
         if _notes(found) != _notes(before_all):
             self.reload()
 
-    def _risk(self, job: JobDefinition, before: str) -> str:
-        """Return why a job's changelog is about to lose its state; ``before`` if that cannot be found out."""
+    def _risk(self, job: JobDefinition) -> str | None:
+        """Return why a job's changelog is about to lose its state; None if that cannot be found out."""
         topic, (_, topics) = job.changelog, self._topics[job.name]
         try:
             # A missing changelog is reported as missing.
-            return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else before
+            return changelog.risk(topic, topics.shape(topic)) if topics.count(topic) else None
         except StandfastError as error:
             # The permission for this, DescribeConfigs, is not among the required ones.
             _log.warning("the policy of %s is not known: %s", topic, error)
-            return before
+            return None
 
     def _look_at(self, name: str, record: JobRecord) -> tuple[str, TopicObstacle | None]:
         definition, config = record.definition, parse(requested_settings(record))
@@ -245,7 +249,7 @@ def _adopts(record: JobRecord, run: str) -> bool:
 
 def _notes(found: Mapping[str, TopicState]) -> dict[str, tuple[object, ...]]:
     """Return what is to be known about the topics of the jobs for which there is anything."""
-    notes = {name: (each.note, each.obstacle, each.risk) for name, each in found.items()}
+    notes = {name: (each.note, each.obstacle, each.risk, each.is_risk_known) for name, each in found.items()}
     return {name: each for name, each in notes.items() if any(each)}
 
 

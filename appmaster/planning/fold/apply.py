@@ -116,6 +116,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             quarantined=event.quarantined,
             obstacle=event.obstacle,
             changelog_risk=event.changelog_risk,
+            is_changelog_known=event.is_changelog_known,
             was_deployed=event.was_deployed,
             failure=event.failure,
             last_traceback=event.traceback,
@@ -144,6 +145,7 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             quarantined=event.quarantined,
             obstacle=event.obstacle,
             changelog_risk=event.changelog_risk,
+            is_changelog_known=event.is_changelog_known,
         )
     return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
 

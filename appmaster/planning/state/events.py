@@ -65,7 +65,9 @@ class JobLoaded:
     obstacle: str = ""
     """Why it cannot continue, whatever its containers do: one of its topics was made again."""
     changelog_risk: str = ""
-    """Why its changelog is about to lose records; empty: it is not."""
+    """Why its changelog is about to lose records; empty: it is not, as far as is known."""
+    is_changelog_known: bool = False
+    """Whether the brokers have said if it is."""
     is_fence_waived: bool = False
     """It is to end even if its tasks are not fenced, as an operator has decided."""
     is_over: bool = False

@@ -171,7 +171,9 @@ class Job:
     obstacle: str = ""
     """Why it cannot continue, whatever its containers do; empty: it can."""
     changelog_risk: str = ""
-    """Why its changelog is about to lose records; empty: it is not."""
+    """Why its changelog is about to lose records; empty: it is not, as far as is known."""
+    is_changelog_known: bool = False
+    """Whether the brokers have said if it is, to this leader."""
     failure: Reason[FailureReason] | None = None
     """Why the job failed; None: it has not."""
     last_traceback: str = ""

@@ -374,6 +374,17 @@ def test_view_of_a_whole_cluster() -> None:
     assert len(found["standfast_replica_lag_records"]) == 8, "each replica of four tasks"
 
 
+@pytest.mark.parametrize(
+    ("risk", "is_known", "found"), [("", False, set()), ("", True, {0}), ("it deletes", True, {1})]
+)
+def test_a_changelog_counts_as_safe_only_once_the_brokers_have_said_so(
+    risk: str, is_known: bool, found: set[float]
+) -> None:
+    job = replace(LEADING.jobs["j"], changelog_risk=risk, is_changelog_known=is_known)
+    gauge = shown(view=replace(LEADING, jobs={"j": job})).get("standfast_changelog_at_risk", {})
+    assert set(gauge.values()) == found
+
+
 def test_actives_are_counted_per_host_and_hosts_with_only_standbys_have_none() -> None:
     cluster = FakeCluster(containers=3, tasks=6)
     cluster.run(60_000)

@@ -156,6 +156,15 @@ def test_a_job_is_not_over_while_a_task_of_it_has_an_active() -> None:
     assert not leader.view.jobs["j1"].is_fenced
 
 
+def test_whether_a_changelog_loses_records_is_known_once_the_brokers_have_said_it() -> None:
+    leader = Leader()
+    for state in (TopicState("run1"), TopicState("run1", risk="it does", is_risk_known=True)):
+        leader.topics = {"j1": state}
+        leader.load({"j1": loaded(record("j1"))}, ["j1"])
+        job = leader.view.jobs["j1"]
+        assert (job.changelog_risk, job.is_changelog_known) == (state.risk, state.is_risk_known)
+
+
 def test_a_job_that_an_earlier_release_recorded_with_more_than_is_allowed_now_is_led() -> None:
     keys = {
         "cluster-manager.container.retry.count": "100000",

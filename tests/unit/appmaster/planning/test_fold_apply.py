@@ -179,6 +179,7 @@ ASKED: Mapping[str, Any] = {
     "quarantined": "its code is gone",
     "obstacle": "a topic was made again",
     "changelog_risk": "it is about to lose records",
+    "is_changelog_known": True,
 }
 
 FAILED = Reason(FailureReason.POISON, "poison")

@@ -111,12 +111,12 @@ MAY_GROW = {"task__inputs__may__grow": "true"}
 def test_added_partitions_become_tasks_after_the_changelog_has_them() -> None:
     looking = Looking(**MAY_GROW)
     looking.look()
-    assert looking.definition.tasks == 4
+    assert (looking.definition.tasks, looking.reloads) == (4, 1)
     assert looking.look(input=6).notes == ""
     assert (looking.definition.tasks, looking.definition.revision) == (6, 1)
     assert looking.topics.partitions["changelog"] == 6
     assert looking.topics.committed == [], "a run that begins at the earliest record needs no offset"
-    assert looking.reloads == 0
+    assert looking.reloads == 1
 
 
 def test_added_partitions_that_may_not_be_tasks_are_reported_once() -> None:
@@ -128,6 +128,7 @@ def test_added_partitions_that_may_not_be_tasks_are_reported_once() -> None:
         assert "2 of them are not read" in found.notes
         assert "task.inputs.may.grow=true" in found.notes
         assert not found.risk
+        assert not found.is_risk_known
     assert (looking.definition.tasks, looking.topics.partitions["changelog"], looking.reloads) == (4, 4, 1)
     looking.topics.is_away = True
     assert "2 of them are not read" in looking.look().notes, "what is not known has not changed"
@@ -205,7 +206,7 @@ def test_ids_are_recorded_once_and_a_topic_that_was_made_again_is_an_obstacle() 
     found = looking.look()
     assert found.obstacle is not None
     assert "changelog was deleted and created again" in found.obstacle.of(looking.definition)
-    assert looking.reloads == 1
+    assert looking.reloads == 2
     looking.topics.is_away = True
     assert looking.look() == found, "what is not known has not changed"
     looking.topics.is_away = False
@@ -221,7 +222,8 @@ def test_a_changelog_that_deletes_is_reported_within_a_minute_and_until_it_is_me
     def after_a_minute() -> TopicState:
         return [looking.look() for _ in range(round(60 / input_growth.LOOK_SECONDS))][-1]
 
-    assert (looking.look().notes, topics.shapes_asked) == ("", 1)
+    found = looking.look()
+    assert (found.notes, found.is_risk_known, topics.shapes_asked, looking.reloads) == ("", True, 1, 1)
     topics.policy = "compact,delete"
     topics.partitions["input"] = 6
     found = after_a_minute()
