@@ -33,6 +33,7 @@ from appmaster.effects import LeaderEffects, Replies
 from appmaster.eventlog.entries import EntryKind, LeaderElectedData, LogEntry, entry_document
 from appmaster.eventlog.latest_failovers import LatestFailovers
 from appmaster.eventlog.publish import publisher
+from appmaster.gauges import UNREADABLE
 from appmaster.leadership import endings, own_cell
 from appmaster.leadership.candidate import Candidate, verdict
 from appmaster.leadership.cells import Cells
@@ -291,7 +292,8 @@ class CandidateRuntime:
 
     def _own_metrics(self) -> Sequence[Samples]:
         gates = (self._http.gate, self._services.gate)
-        return EXPIRY.of(self._begun.keys.now.certificate), REFUSED_CONNECTIONS.of(gates)
+        own = EXPIRY.of(self._begun.keys.now.certificate), REFUSED_CONNECTIONS.of(gates)
+        return (*own, UNREADABLE.of(self._candidate.loading.unreadable)) if self._view().epoch else own
 
     def _status(self) -> dict[str, Any]:
         view = self._view()

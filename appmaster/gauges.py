@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,6 +106,14 @@ OF_CANDIDATE: Final[tuple[Metric[Leadership], ...]] = (
         lambda each: each.epoch > 0 and each.has_lease,
     ),
     single("standfast_controller_epoch", "Epoch of the leader; 0: not leading.", lambda each: each.epoch),
+)
+
+#: Only of the leader: the names of the jobs whose records it cannot read or use.
+UNREADABLE: Final[Metric[Collection[str]]] = Metric(
+    "standfast_job_unreadable",
+    "1 for each job whose record the leader cannot read or use; absent for the others.",
+    ("job",),
+    lambda names: (((each,), 1) for each in sorted(names)),
 )
 
 #: Only of the leader.

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from appmaster.adapters.credentials.certificates import EXPIRY
 from appmaster.eventlog.counting import sources
 from appmaster.eventlog.entries import DECIDED
-from appmaster.gauges import OF_CANDIDATE, OF_VIEW
+from appmaster.gauges import OF_CANDIDATE, OF_VIEW, UNREADABLE
 from appmaster.planning.state.counters import COUNTERS, HISTOGRAMS, Counter, Histogram
 from docs.generate import label_values
 from standby.adapters.acceptor import REFUSED_CONNECTIONS
@@ -27,7 +27,7 @@ Declared: TypeAlias = Metric[Any] | Counter | Histogram
 #: Table → every metric of it.
 METRICS: Final[Mapping[str, Sequence[Declared]]] = {
     "counters": (*COUNTERS, *HISTOGRAMS),
-    "gauges": (*OF_CANDIDATE, EXPIRY, *OF_VIEW),
+    "gauges": (*OF_CANDIDATE, EXPIRY, UNREADABLE, *OF_VIEW),
     "containers": (*OF_REPLICA, *OF_CONTROL, *OF_PROCESS, LENT),
     "restores": OF_RESTORES,
     "both": (*LAGS, REFUSED_CONNECTIONS),

@@ -385,6 +385,15 @@ def test_a_changelog_counts_as_safe_only_once_the_brokers_have_said_so(
     assert set(gauge.values()) == found
 
 
+def test_a_job_that_cannot_be_read_is_shown_although_the_view_does_not_have_it() -> None:
+    unreadable = {"odd": "not a record", "k": "no such grouper"}
+    metrics = Metrics(lambda: LEADING, lambda: (gauges.UNREADABLE.of(unreadable),))
+    assert scrape(metrics)["standfast_job_unreadable"] == {
+        frozenset({("job", "k")}): 1,
+        frozenset({("job", "odd")}): 1,
+    }
+
+
 def test_actives_are_counted_per_host_and_hosts_with_only_standbys_have_none() -> None:
     cluster = FakeCluster(containers=3, tasks=6)
     cluster.run(60_000)
