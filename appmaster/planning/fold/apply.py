@@ -17,9 +17,9 @@ from appmaster.planning.state import events as happened
 from appmaster.planning.state.events import Event
 from appmaster.planning.state.job import Job, JobState
 from appmaster.planning.state.mappings import put, without
-from appmaster.planning.state.model import JobModel, is_right, job_of
+from appmaster.planning.state.model import JobModel, Slot, SpareSlotId, is_right, job_of
 from appmaster.planning.state.view import ClusterView
-from standby.shared.model import ProcessorId, TaskId
+from standby.shared.model import ProcessorId, SlotId, TaskId
 
 V = TypeVar("V")
 
@@ -234,7 +234,25 @@ def _reindexed(view: ClusterView, job: str) -> ClusterView:
     known = frozenset(each for other in view.jobs.values() for each in other.model.processors)
     # Otherwise nothing would end the hand-over of a processor that no longer exists.
     handovers = {each: handover for each, handover in view.handovers.items() if each in known}
-    return unsettle_job(replace(view, unsettled=view.unsettled & known, handovers=handovers), job)
+    view = replace(view, unsettled=view.unsettled & known, handovers=handovers)
+    return unsettle_job(_without_attempts(view, right), job)
+
+
+def _without_attempts(view: ClusterView, job: Job) -> ClusterView:
+    """Return the view without the failures of slots that a job does not have any more."""
+    held, asked = view.containers.values(), view.requests.values()
+    used = {*(each.slot for each in held), *(each.slot for each in asked)}
+
+    def is_kept(slot: Slot) -> bool:
+        if job_of(slot) != job.name or slot in used:
+            return True
+        if isinstance(slot, SlotId):
+            processor = job.model.processors.get(slot.processor)
+            return processor is not None and slot.copy in processor.copies
+        most = job.policy.spare_count if isinstance(slot, SpareSlotId) else job.model.containers
+        return slot.number < most
+
+    return replace(view, attempts={slot: each for slot, each in view.attempts.items() if is_kept(slot)})
 
 
 def _model_refused(view: ClusterView, event: happened.ModelRefused) -> ClusterView:

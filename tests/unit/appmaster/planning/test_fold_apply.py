@@ -13,7 +13,7 @@ from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.attempts import Attempts
 from appmaster.planning.state.job import EffectKind, Job, JobState, PlannerPolicy
-from appmaster.planning.state.model import JobModel, JobSpec, Processor, SharedSlotId
+from appmaster.planning.state.model import JobModel, JobSpec, Processor, SharedSlotId, SpareSlotId
 from appmaster.planning.state.reasons import FailureReason, HandoverMotive, Loss, Reason
 from appmaster.planning.state.view import (
     ClusterView,
@@ -29,7 +29,7 @@ from appmaster.planning.state.view import (
     RequestState,
 )
 from locality.hosts import HostInfo
-from standby.shared.model import InputFailures, ProcessorId, ReplicaId, TaskId
+from standby.shared.model import InputFailures, ProcessorId, ReplicaId, SlotId, TaskId
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
     FIRST,
@@ -39,6 +39,7 @@ from tests.unit.appmaster.planning.views import (
     THIRD,
     Change,
     changed,
+    free,
     of_container,
     of_job,
     of_view,
@@ -324,6 +325,25 @@ def test_a_job_that_is_deleted_is_forgotten_and_no_other(whole: ClusterView) -> 
         of_view(jobs={"theirs": view.jobs["theirs"]}, records={THEIR_TASK: view.records[THEIR_TASK]}),
     )
     assert apply(view, happened.JobForgotten("job")) == only_theirs
+
+
+def test_failures_of_slots_that_a_job_has_not_any_more_are_forgotten(whole: ClusterView) -> None:
+    theirs, used = SharedSlotId("theirs", 9), SharedSlotId("job", 7)
+    kept = (SLOT, SharedSlotId("job", 1), SpareSlotId("job", 0), used, theirs)
+    dropped = (
+        SlotId(PROCESSOR, 3),
+        SlotId(ProcessorId("job", "main", 9), 0),
+        SharedSlotId("job", 2),
+        SpareSlotId("job", 1),
+    )
+    view = changed(
+        whole,
+        free("c9", "h4", used),
+        of_view(attempts={each: Attempts((900,), in_row=1) for each in (*kept, *dropped)}),
+    )
+    job = view.jobs["job"]
+    news = loaded(view, model=replace(job.model, containers=2), policy=replace(job.policy, spare_count=1))
+    assert apply(view, news).attempts.keys() == set(kept)
 
 
 def test_a_model_that_was_written_unsettles_its_job_and_drops_what_it_has_not(whole: ClusterView) -> None:
