@@ -293,6 +293,11 @@ class SkeinCell:
         ended = self._lines_of([each for each in self._known if each not in present])
         for skein_id, each in present.items():
             before = self._known.get(skein_id)
+            if before is None and str(each.state) != "RUNNING":
+                # The answer to its request came too late: the request counts as refused, and is made again. Without a
+                # lease it may be the next leader's.
+                self._give_back(self._granted(skein_id), skein_id)
+                continue
             self._known[skein_id] = each
             if str(each.state) == "RUNNING" and (before is None or str(before.state) != "RUNNING"):
                 self._pending.discard(skein_id)

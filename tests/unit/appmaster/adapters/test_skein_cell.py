@@ -28,6 +28,7 @@ class Am:
     killed: list[str] = field(default_factory=list)
     state: str = "RUNNING"
     error: BaseException | None = None
+    takes_requests: bool = False
     ended: int = 0
     """So many containers were killed before: Skein keeps all of them for good."""
     listed: int = 0
@@ -44,7 +45,8 @@ class Am:
 
     def add_container(self, service: str) -> Any:
         self._answer()
-        raise AssertionError("nothing is granted here")
+        assert self.takes_requests, "nothing is requested here"
+        return _line("s_0", "a1_01_2", "REQUESTED")
 
     def kill_container(self, container: str) -> None:
         self._answer()
@@ -160,6 +162,35 @@ def test_what_the_am_did_not_hear_of_is_given_back_when_it_answers_again(lab: La
     assert not [each for each in lab.events if isinstance(each, str)], "the connection was never lost"
 
 
+def requested(lab: Lab) -> None:
+    """Request the container."""
+    lab.am.takes_requests, lab.am.state = True, "REQUESTED"
+    lab.cell._services[None] = "anywhere"
+    lab.cell.request(3, None)
+    run_commands(lab.cell)
+    assert lab.events.pop() == happened.RequestPlaced(3, "a1_01/s_0")
+
+
+def test_a_request_whose_answer_was_lost_is_withdrawn(lab: Lab) -> None:
+    """Else what is granted for it at any later time would start beside the container of the next request."""
+    lab.am.state = "REQUESTED"
+    lab.cell._look()
+    assert lab.am.killed == ["s_0"]
+    lab.may_act = False
+    lab.cell._look()
+    assert lab.am.killed == ["s_0"], "it may be the next leader's"
+    assert not lab.events
+
+
+@pytest.mark.parametrize("state", ["REQUESTED", "WAITING"])
+def test_a_request_that_was_answered_stands(lab: Lab, state: str) -> None:
+    requested(lab)
+    lab.am.state = state
+    lab.cell._look()
+    lab.cell._look()
+    assert lab.am.killed == []
+
+
 def test_a_look_costs_the_same_however_many_requests_were_taken_back(lab: Lab) -> None:
     lab.am.ended = 1_000
     lab.cell.expected()
@@ -259,7 +290,7 @@ def test_container_that_ends_at_its_start_is_reported_with_its_last_words(
     lab: Lab, state: str, wrote: str, text: str, is_from_outside: bool
 ) -> None:
     lab.cell.last_lines = lambda node, container: (f"what {container} wrote on {node}", wrote)
-    lab.am.state = "REQUESTED"
+    requested(lab)
     lab.cell._look()
     lab.am.state = state
     lab.cell._look()
