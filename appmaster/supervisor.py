@@ -90,6 +90,7 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
         signal.signal(each, end)
     lives = Lives()
     master = os.getppid()
+    status = RESIGNED
     while not ending.is_set():
         born = clock.monotonic()
         try:
@@ -116,7 +117,7 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
         if os.getppid() != master and not is_own_master:
             _log.error("the application's master is gone: its candidate is not started again")
             return status
-    return FINISHED
+    return status
 
 
 if __name__ == "__main__":

@@ -143,6 +143,17 @@ def test_termination_just_before_there_is_a_candidate_ends_it_too() -> None:
     assert supervise([sys.executable, "-c", candidate], clock) == -signal.SIGTERM
 
 
+def test_termination_while_there_is_no_candidate_is_no_success() -> None:
+    """After one Skein would remove the application from YARN, without another attempt."""
+
+    def end(seconds: float) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return seconds
+
+    clock: Any = SimpleNamespace(monotonic=lambda: 0.0, pace=end)
+    assert supervise([sys.executable, "-c", f"raise SystemExit({CRASH})"], clock) == CRASH
+
+
 def test_candidate_does_not_live_again_once_its_application_s_master_is_gone() -> None:
     """YARN ends what is left of it, as a rule; what it forgets would be started again for ever."""
     candidate = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
