@@ -187,6 +187,9 @@ class ChangeQueue:
 
     def _take_lead(self, epoch: int) -> None:
         if self._epoch and not epoch:
+            with suppress(Transient):
+                # What was queued a moment ago, or before this candidate had read what is queued.
+                self.tree.fresh(_FRESH_SECONDS)
             self._settle_all(lambda _: True)
         self._epoch, self._held = epoch, {}
 

@@ -31,6 +31,9 @@ class Tree:
             f"changes/{name}": Znode(bodies.encode(ChangeRecord("undeploy", {"job": job})), 0, at)
             for at, (name, job) in enumerate(changes.items())
         }
+        #: What was queued without notice of it having come yet.
+        self.unseen: dict[str, Znode] = {}
+        self.is_away = False
         #: Tells that it has changed.
         self.change: Callable[[], None] = lambda: None
 
@@ -38,6 +41,12 @@ class Tree:
         self.change = heard
 
     def start(self) -> None: ...
+
+    def fresh(self, timeout_seconds: float) -> Mapping[str, Znode]:
+        if self.is_away:
+            raise Transient("planted")
+        self.nodes = {**self.nodes, **self.unseen}
+        return self.nodes
 
     def close(self) -> None: ...
 
@@ -157,6 +166,20 @@ def test_what_waits_for_an_end_is_tried_when_the_tree_changes_and_nothing_else_b
     queue.rest()
     assert records.tried == tries + 1, "resting makes what can be made"
     queue.close()
+
+
+@pytest.mark.parametrize(("is_away", "settled"), [(False, {"c3", "c4"}), (True, {"c3"})])
+def test_a_change_that_was_queued_a_moment_ago_is_made_before_the_queue_rests(
+    is_away: bool, settled: set[str]
+) -> None:
+    """A leader that finds every job ended rests at once: what it has not seen would be left with no leader."""
+    tree, records = Tree(), Records(NotYet("planted"))
+    tree.unseen = {"changes/c4": Znode(bodies.encode(ChangeRecord("deploy", {"job": "late"})), 0, 9)}
+    tree.is_away = is_away
+    queue = led(records, tree)
+    queue.rest()
+    queue.close()
+    assert set(records.settled) == settled
 
 
 def test_a_change_of_the_tree_just_after_a_pause_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
