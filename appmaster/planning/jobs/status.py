@@ -21,6 +21,7 @@ from appmaster.planning.state.view import Container, Presence, Trouble, TroubleK
 from locality.rules import closed_by
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
+from standby.shared.naming import POOL
 
 #: Most reasons that a status lists; the rest is counted.
 _MOST_REASONS = 10
@@ -308,6 +309,9 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
         return f"its container on {kept.host} is {kept.presence.value}"
     if cohort.job.quarantined:
         return "not requested while its code is unavailable"
+    if view.cells and not any(each.is_up for each in view.cells.values()):
+        is_pool = any(each.attempt == POOL for each in view.cells.values())
+        return "the pool has no processes" if is_pool else "no cell answers"
     if why := _why_none_waits(turn, cohort, slot):
         return why
     attempts = view.attempts.get(slot)

@@ -25,6 +25,7 @@ from appmaster.planning.state.view import (
 )
 from locality.fit import Demand, PoolProcess
 from standby.shared.model import Fault, NodeOffer, Phase, ProcessorId, ReplicaId, Role
+from standby.shared.naming import POOL
 from tests.unit.appmaster.planning.views import (
     FIRST,
     ONE,
@@ -120,6 +121,12 @@ BEHIND: Final = of_holder(0, troubles=(Trouble(ReplicaId(FIRST, 0), TroubleKind.
 SETTLED: Final = of_view(unsettled=frozenset())
 HAS_FAILED: Final = (of_holder(0, has_ended=True), of_status(0, FIRST, phase=Phase.FAILED))
 LOST_1: Final = without_container(1)
+
+
+def a_cell(attempt: str, state: CellState) -> Change:
+    """Have one cell, in this state, beside one that is lost."""
+    lost = Cell(1, "a0", (), CellState.LOST, 0)
+    return of_view(cells={1: lost, 2: Cell(2, attempt, (), state, 0)})
 
 
 @pytest.mark.parametrize(
@@ -387,6 +394,13 @@ LACKS: Mapping[str, tuple[list[str], tuple[Change, ...]]] = {
         (LOST_1, a_pool(PoolProcess("h1", NodeOffer()))),
     ),
     "one waits": (["copy 1: about to be requested"], (LOST_1, a_pool(PoolProcess("h4", NodeOffer())))),
+    "no cell answers": (["copy 1: no cell answers"], (LOST_1, a_cell("a1", CellState.LOST))),
+    "no cell answers a new leader": (["copy 1: no cell answers"], (LOST_1, a_cell("a1", CellState.AWAITED))),
+    "one of its cells does": (["copy 1: about to be requested"], (LOST_1, a_cell("a1", CellState.UP))),
+    "no process has come to the pool": (
+        ["copy 1: the pool has no processes"],
+        (LOST_1, a_cell(POOL, CellState.AWAITED)),
+    ),
     # ---- an active ----
     "it is not active yet": ([f"{ACTIVE_0}claiming"], (of_status(0, SECOND, phase=Phase.CLAIMING),)),
     "it is still a standby": ([f"{ACTIVE_0}to become active"], (of_status(0, SECOND, role=Role.STANDBY),)),
