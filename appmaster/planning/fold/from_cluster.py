@@ -42,8 +42,12 @@ from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
     """Return the view with a container that held tasks under the former leader and has not connected to this one."""
-    if event.container in view.containers:
-        return view
+    known = view.containers.get(event.container)
+    if known is not None:
+        if known.offer is not None or event.offer is None:
+            return view
+        # A new leader knew it by its registration, before the pool could be read.
+        return replace(view, containers=put(view.containers, known.id, replace(known, offer=event.offer)))
     container = Container(
         event.container,
         event.skein_id,

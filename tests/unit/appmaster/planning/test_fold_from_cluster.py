@@ -233,6 +233,17 @@ def test_a_container_of_a_former_leader_is_expected(whole: ClusterView) -> None:
     assert not view.unsettled
 
 
+def test_what_an_expected_process_of_a_pool_offers_is_known_once_the_pool_has_been_read(
+    whole: ClusterView,
+) -> None:
+    """Its registration, from which it may be known before, does not say it."""
+    event = happened.ContainerExpected("c9", "s_c9", AT_MS, 2, "first", "h4", 9)
+    view = apply(whole, event)
+    after = apply(view, replace(event, offer=OFFER))
+    assert after.containers == {**view.containers, "c9": replace(view.containers["c9"], offer=OFFER)}
+    assert apply(after, replace(event, offer=NodeOffer())) is after
+
+
 def test_an_expected_container_is_where_its_tasks_are_recorded(whole: ClusterView) -> None:
     view = apply(without_container(1)(whole), happened.ContainerExpected("c5", "s_c5", AT_MS))
     assert view.containers["c5"].host == "h2"
