@@ -280,7 +280,11 @@ class Cells:
             former.connection.stop()
             former.connection.close()
         with self._lock:
+            self._forget_owed(former.record.attempt)
             self._tell_loss(number, former, "its application has another attempt")
+
+    def _forget_owed(self, attempt: str) -> None:
+        self._owed = {each for each in self._owed if each.rpartition("/")[0] != attempt}
 
     def _try(self, number: int, held: _Held) -> None:
         """Connect to a cell's AM, and post what came of it."""
@@ -341,7 +345,8 @@ class Cells:
                 return  # superseded by another attempt meanwhile, or stopped
             held.connection, held.is_lost = connection, False
             given_back = self._owed.intersection(each.skein_id for each in expected)
-            self._owed -= given_back
+            # Whatever else was owed to this attempt has ended, or was withdrawn as a request.
+            self._forget_owed(record.attempt)
             found = happened.CellFound(
                 number,
                 record.attempt,

@@ -426,6 +426,30 @@ def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_
     assert lab.events.empty(), "and it is not expected any more"
 
 
+def test_nothing_is_kept_of_what_was_given_back_to_an_attempt_that_is_over(lab: Lab) -> None:
+    """Else a leader would keep the ids of all containers of each AM that has ended."""
+    lab.take_over()
+    lab.silent.add(2)
+    lab.of(2).owed.add("a2_01/s_0")
+    lab.of(2).lost("it is dead")
+    for granted in ("a2_01/s_1", "a3_01/s_3"):
+        lab.under_test.release(granted)
+    assert lab.under_test._owed == {"a2_01/s_0", "a2_01/s_1", "a3_01/s_3"}
+    lab.change(2, attempt="a2_02", address="h3:1")
+    lab.look(2)
+    assert lab.under_test._owed == {"a3_01/s_3"}
+
+
+def test_of_what_was_given_back_only_what_runs_is_left_when_a_cell_answers_again(lab: Lab) -> None:
+    lab.take_over()
+    lab.of(2).lost("it stands still")
+    for granted in ("a2_01/s_0", "a2_01/s_9"):
+        lab.under_test.release(granted)
+    lab.look(2)
+    assert not lab.under_test._owed
+    assert [each for each in lab.of(2).told if each != "start"] == [("release", "a2_01/s_0")]
+
+
 def test_leader_without_a_lease_ends_no_application(lab: Lab) -> None:
     lab.take_over()
     lab.may_act = False
