@@ -168,7 +168,9 @@ def _shared_slots(turn: Turn, job: Job) -> Iterator[Need]:
     # Containers go to different hosts until there are as many as a task has copies; after that they may share one.
     is_scarce = len(hosts) < job.model.copies
     siblings = tuple(
-        Sibling(f"a container of {job.name}", turn.host(each)) for each in sorted(hosts) if is_scarce
+        Sibling(f"a container of {job.name}", turn.host(host, cell))
+        for host, cell in sorted({(each.host, each.cell) for each in held if each.host})
+        if is_scarce
     )
     is_begun = any(each.id in view.assigned for each in held)
     for slot in asked[:lacking]:

@@ -155,6 +155,17 @@ def test_lost_cell_of_a_mixed_job_is_made_up_for_once_and_left() -> None:
     assert plan(cluster.view) == ()
 
 
+@pytest.mark.parametrize("cell", [1, 2])
+def test_a_mixed_jobs_lost_container_is_made_up_for_in_another_cell_than_the_one_left(cell: int) -> None:
+    """Copies in mixed containers do not move to another cell later."""
+    cluster = in_two_cells(is_mixed=True, containers=2, hosts=("h1", "h2", "h3"))
+    (lost,) = (each for each in cluster.processes.values() if each.cell == cell)
+    cluster.kill(lost.skein_id)
+    cluster.settle(30_000)
+    assert {each.cell for each in cluster.processes.values()} == {1, 2}
+    assert all(set(cells_of(cluster, each).values()) == {1, 2} for each in records(cluster))
+
+
 def test_cell_that_returns_gets_its_share_of_the_copies_back(cluster: FakeCluster) -> None:
     cluster.lose_cell(1)
     cluster.run(15_000)
