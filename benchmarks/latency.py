@@ -22,9 +22,9 @@ from benchmarks.referee import Referee
 from benchmarks.report import Report
 from benchmarks.rounds import order
 from benchmarks.steady import find_missing
-from benchmarks.streams import ALL, OURS_CALLED, SPARK_REALTIME, Case, Place
+from benchmarks.streams import ALL, OURS_CALLED, OURS_PACED, SPARK_REALTIME, Case, Place
 
-_CONTESTANTS: Final = (*ALL, OURS_CALLED, SPARK_REALTIME)
+_CONTESTANTS: Final = (*ALL, OURS_CALLED, OURS_PACED, SPARK_REALTIME)
 
 _MEASURES: Final = (
     ("latency_p50_ms", "p50, ms", 1.0),

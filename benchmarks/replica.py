@@ -37,6 +37,7 @@ def command(
     *,
     transform: str | None = None,
     step: str = "count",
+    commit_seconds: float = 0.0,
     trace: Path | None = None,
     is_blind: bool = False,
 ) -> list[str]:
@@ -50,6 +51,7 @@ def command(
         *("--bootstrap", job.bootstrap, "--state", str(job.state), "--copy", str(copy)),
         *("--copies", str(copies), "--step", step),
         *(("--transform", transform) if transform is not None else ()),
+        *("--commit-seconds", str(commit_seconds)),
         *(("--trace", str(trace)) if trace is not None else ()),
         *(("--blind",) if is_blind else ()),
     ]
@@ -66,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--copies", type=int, required=True)
     parser.add_argument("--transform", choices=("unchanged", "called"))
     parser.add_argument("--step", choices=("count", "profile"), required=True)
+    parser.add_argument("--commit-seconds", type=float, default=0.0)
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--blind", action="store_true")
     arguments = parser.parse_args(argv)
@@ -79,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "task.step": f"benchmarks.steps:{arguments.step}",
         # A standby runs no Spark here: the cost of keeping it warm is measured with the failover, not with
         # its state.
+        "task.commit.interval.ms": str(round(1000 * arguments.commit_seconds)),
         "task.feed": "spark" if is_active and arguments.transform else "plain",
     }
     job = Job(

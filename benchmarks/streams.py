@@ -19,6 +19,8 @@ OURS: Final = "standfast, plain feed"
 OURS_SPARK: Final = "standfast, Spark feed"
 #: With a transform that calls a function in Python for each row.
 OURS_CALLED: Final = "standfast, Spark feed, Python function"
+#: With the interval of commits that Kafka Streams has.
+OURS_PACED: Final = "standfast, plain feed, commits every 100 ms"
 STREAMS: Final = "Kafka Streams"
 QUIX: Final = "Quix Streams"
 SPARK: Final = "Spark's own state"
@@ -82,13 +84,22 @@ def commands(name: str, case: Case, place: Place) -> list[list[str]]:
     """Return the commands, one per process; raises `Unavailable` if the contestant cannot run here."""
     if case.standbys and name not in WITH_STANDBYS:
         raise BadConfiguration(f"{name} has no standbys")
-    if name in (OURS, OURS_SPARK, OURS_CALLED, OURS_BLIND):
+    if name in (OURS, OURS_SPARK, OURS_CALLED, OURS_PACED, OURS_BLIND):
         transform = {OURS_SPARK: "unchanged", OURS_CALLED: "called"}.get(name)
         job = Job(place.job, case.partitions, place.changelog, place.bootstrap, place.state, {})
         copies = 1 + case.standbys
+        seconds = _COMMIT_SECONDS if name == OURS_PACED else 0.0
         is_blind = name == OURS_BLIND
         return [
-            command(job, copy, copies, transform=transform, step=case.step, is_blind=is_blind)
+            command(
+                job,
+                copy,
+                copies,
+                transform=transform,
+                step=case.step,
+                commit_seconds=seconds,
+                is_blind=is_blind,
+            )
             for copy in range(copies)
         ]
     if name == STREAMS:
