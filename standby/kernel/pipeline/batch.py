@@ -11,7 +11,7 @@ from typing import Final
 
 from standby.api import RowError
 from standby.config import JobConfig
-from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError
+from standby.errors import BadConfiguration, BrokenInvariant, CorruptState, StandfastError, Transient
 from standby.feeding.events import FailedInput, TaskFailure
 from standby.kernel.active.active import ActiveTask
 from standby.kernel.marks import Marks
@@ -37,6 +37,10 @@ class TaskFailed(StandfastError):
     def __init__(self, failure: TaskFailure) -> None:
         super().__init__(failure.detail)
         self.failure: Final = failure
+
+
+class BatchCalledOff(Transient):
+    """The rest of a batch is left to the next start of the feed, because this one is to stop."""
 
 
 class CodeFailed(TaskFailed):
@@ -155,27 +159,47 @@ class BatchRunner:
         self.commits = 0
         """Number of task batches that were committed."""
 
-    def run(self, batches: Sequence[TaskBatch], actives: Mapping[TaskId, ActiveTask]) -> None:
+    def run(
+        self,
+        batches: Sequence[TaskBatch],
+        actives: Mapping[TaskId, ActiveTask],
+        is_called_off: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
 
         Transactions begin after every step is computed, so that slow user code does not delay readers. If a step
         fails, the other tasks' parts are still committed: they must not wait for its resolution.
+
+        Once ``is_called_off``, commits what is computed and raises `BatchCalledOff` if that is not all: a task that is
+        to leave, or to be fed as well, must not wait for the steps of all others, or for a hundred transactions.
         """
         failures: list[TaskFailed] = []
         left = [_Part(each) for each in batches]
         while left:
-            left = self._run(left, actives, failures)
+            left = self._run(left, actives, failures, is_called_off)
+            if is_called_off():
+                break
         if failures:
             self._failures.extend(each.failure for each in failures)
             raise failures[0]
+        if left:
+            raise BatchCalledOff("the feed is to stop")
 
     def _run(
-        self, parts: Sequence[_Part], actives: Mapping[TaskId, ActiveTask], failures: list[TaskFailed]
+        self,
+        parts: Sequence[_Part],
+        actives: Mapping[TaskId, ActiveTask],
+        failures: list[TaskFailed],
+        is_called_off: Callable[[], bool],
     ) -> list[_Part]:
         """Compute and commit one transaction per part; return the rest, and add failures to ``failures``."""
         computed: list[_Computed] = []
         left: list[_Part] = []
-        for part in parts:
+        for at, part in enumerate(parts):
+            # At least one is computed, so that a batch advances however often it is called off.
+            if at and is_called_off():
+                left.extend(parts[at:])
+                break
             try:
                 computed.append(self._compute(part, actives))
             except TaskFailed as failed:

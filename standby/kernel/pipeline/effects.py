@@ -42,6 +42,8 @@ class Delivering:
     """The error that a delivery raised, which is not a failure of the feed."""
     is_at_work: bool = False
     """Whether a batch is being processed."""
+    is_called_off: bool = False
+    """Whether the feed is to stop; written by the pipeline's thread."""
 
 
 class PipelineEffects:
@@ -192,6 +194,7 @@ class PipelineEffects:
     # ---- the feed ----
 
     def _stop(self) -> FeedingEvent:
+        self.delivering.is_called_off = True
         self._running_feed.stop()
         return events.FeedStopped(self.runner.take_failures())
 
@@ -215,7 +218,7 @@ class PipelineEffects:
             delivering.is_at_work = True
             for each in batches:
                 delivering.actives[each.task].note_step(StartStep.DELIVERED)
-            self.runner.run(batches, delivering.actives)
+            self.runner.run(batches, delivering.actives, lambda: delivering.is_called_off)
             delivering.is_at_work = False
         except BaseException as error:
             delivering.raised = error

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from standby.errors import Transient
-from standby.shared.model import Phase, Role
+from standby.shared.model import Phase, ReplicaId, Role, Wanted
+from tests.fakes import ledger_job
 from tests.meanwhile import Hold
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, soon
 
 
 @pytest.fixture
@@ -136,4 +138,70 @@ def test_an_active_that_leaves_waits_a_second_for_its_commit_and_ends(make_lab: 
     container.eventually(lambda: held.halting_since is None)
     hold.let_go()
     container.activate(0, 3, claimed=True).process(20)
+    lab.assert_exact()
+
+
+def one_leaves(container: MemoryContainer) -> None:
+    """Have the second task leave while a batch is held, and wait until the feed is told to stop."""
+    one, other = (ReplicaId(task, 0) for task in container.lab.tasks)
+    container.obey((Wanted(one, Role.ACTIVE, 1), Wanted(other, Role.STANDBY, 2)))
+    (feed,) = container.feeds.made
+    soon(lambda: feed._is_stopping, "the feed is told to stop")
+
+
+def await_left(container: MemoryContainer) -> None:
+    (held,) = (each for each in container.replicas.held() if each.replica.role is Role.STANDBY)
+    container.eventually(lambda: held.halting_since is None)
+
+
+def test_a_task_that_leaves_waits_for_one_transaction_of_another_not_for_all_of_its_batch(
+    lab: MemoryLab,
+) -> None:
+    """By one row so much may close that it takes minutes, and a replica that does not stop ends its container."""
+    parts: list[int] = []
+    holds = {3: Hold(), 4: Hold()}
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        store = state["chains"]
+        done = int(store.get(b"done") or b"0")
+        if rows.num_rows and rows["_task"][0].as_py() == 0 and done < 20:
+            store.postpone(0, {b"done": b"%d" % done})
+        if not rows.num_rows:
+            parts.append(done)
+            if done in holds:
+                holds[done]()
+            store.put(b"done", b"%d" % (done + 1))
+
+    container = lab.container("a", step=step).activate().await_phase(Phase.ACTIVE)
+    lab.produce(2)
+    holds[3].await_reached()
+    one_leaves(container)
+    holds[3].let_go()
+    await_left(container)
+    holds[4].let_go()
+    container.eventually(lambda: container.status(0).input_committed == 1)
+    assert parts == list(range(20)), "each is committed once"
+
+
+def test_a_task_that_leaves_waits_for_a_slow_step_once_not_for_each_task(lab: MemoryLab) -> None:
+    hold = Hold()
+    called: list[int] = []
+
+    def step(rows: Any, state: Any, out: Any) -> None:
+        called.append(rows["_task"][0].as_py())
+        if len(called) == 1:
+            hold()
+        ledger_job.step(rows, state, out)
+
+    container = lab.container("a", step=step)
+    # Both are in the first batch.
+    lab.produce(4)
+    container.activate()
+    hold.await_reached()
+    one_leaves(container)
+    hold.let_go()
+    await_left(container)
+    assert 1 not in called
+    container.eventually(lambda: container.status(0).input_committed == 2)
+    container.activate(0, 3, claimed=True).process(10)
     lab.assert_exact()
