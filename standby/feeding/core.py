@@ -175,7 +175,7 @@ def _stopped(state: FeedingState, doing: StoppingFeed | Beginning, event: FeedSt
     feed = state.feed
     if feed is None:
         return state, ()
-    state, dropped = failures.drop_failed(replace(state, feed=None), feed, event.failed)
+    state, dropped = failures.drop_failed(failures.without_feed(state, feed), feed, event.failed)
     if isinstance(doing, StoppingFeed):
         return state, dropped
     state, actions = feeds.begin(state, doing)

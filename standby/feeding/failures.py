@@ -36,9 +36,7 @@ def feed_ended(state: FeedingState, event: FeedEnded) -> FeedingStep:
     feed, failure = state.feed, event.failure
     if feed is None:
         return state, ()
-    state = replace(state, feed=None)
-    if feed.commits != state.commits:
-        state = replace(state, failures=0)
+    state = without_feed(state, feed)
     if event.failed:
         state, actions = drop_failed(state, feed, event.failed)
         return replace(state, retry_at=0.0), actions
@@ -68,6 +66,11 @@ def start_failed(state: FeedingState, failure: FeedFailure) -> FeedingStep:
     state, actions = _hold_up(state, feed, failure)
     # Start the others at once, not at the next check.
     return state, (*actions, LookAgain())
+
+
+def without_feed(state: FeedingState, feed: RunningFeed) -> FeedingState:
+    """Return the state after the end of a feed; one that has committed ends a row of failures."""
+    return replace(state, feed=None, failures=state.failures if feed.commits == state.commits else 0)
 
 
 def drop_failed(state: FeedingState, feed: RunningFeed, failed: Sequence[TaskFailure]) -> FeedingStep:

@@ -175,6 +175,25 @@ def test_a_feed_that_fails_again_and_again_ends_its_tasks_but_not_when_it_got_on
     ]
 
 
+def test_failures_are_not_in_a_row_where_a_feed_has_committed_that_was_stopped_for_a_task_that_joined() -> (
+    None
+):
+    world = feeding(ONE, TWO)
+    world.answers[StartFeed] = deque(StartFailed(TRANSIENT) for _ in range(_FEED_FAILURES))
+    world.feed_ends(TRANSIENT)
+    for _ in range(_FEED_FAILURES + 1):
+        world.turn(10)
+    for _ in range(_FEED_FAILURES):
+        world.commit(ONE, 1)
+        world.fold(Left(TWO))
+        world.join(TWO)
+        world.answers[StartFeed] = deque([StartFailed(OTHER)])
+        world.turn(10)
+        world.turn(10)
+        assert world.took(EndTask) == []
+        assert world.fed.keys() == {ONE, TWO}
+
+
 @pytest.mark.parametrize("is_running", [False, True])
 def test_a_task_without_a_broker_is_left_out_until_one_answers(is_running: bool) -> None:
     """Whether the feed cannot be started for it, or ends because of it: then no try is needed."""
