@@ -171,6 +171,11 @@ class ActiveTask:
         """The epoch of its commits."""
         return self._claim.epoch
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether its next batch waits for an answer about the markers of a former one. Thread-safe."""
+        return self._markers.is_awaited
+
     def present_failures(self) -> InputFailures | None:
         """Return the failures at the current offsets; None once it has advanced past them. Thread-safe."""
         return failures_at(self.failures, self.committed.total)

@@ -51,9 +51,14 @@ class Markers:
         self._guessed: set[Place] = set()
         self.is_begun = False
         """Whether outputs were checked for transactions that former replicas left open."""
+        self.is_awaited = True
+        """Whether no batch can begin yet, because it is not known whether the markers are present. Read from any
+        thread."""
+        self._said = ""
 
     def note(self, places: Mapping[Place, int]) -> None:
         """Record the last record of a commit in each partition: its marker ends everything before it."""
+        self.is_awaited = True
         self._unseen.update(places)
         for each in places:
             self._hanging.pop(each, None)
@@ -64,7 +69,9 @@ class Markers:
         try:
             self._await(_SOON_SECONDS)
         except StandfastError as error:
-            _log.warning("%s: %s", self._task, error)
+            self._say(error)
+        else:
+            self.is_awaited = not self._is_settled
 
     def wait(self) -> None:
         """Return once nothing is unseen but what hangs in outputs, which only a commit with outputs could end.
@@ -78,7 +85,7 @@ class Markers:
             try:
                 stable = self._await(_OPEN_SECONDS)
             except Transient as error:
-                _log.warning("%s: %s", self._task, error)
+                self._say(error)
                 stable = {}
                 self._pause(_PAUSE_SECONDS)
             waiting = self._unseen.keys() - self._hanging.keys()
@@ -88,9 +95,11 @@ class Markers:
                 self._note_hanging({place: stable[place] for place in waiting})
             elif self._clock.monotonic() > answered_by:
                 listed = ", ".join(f"{topic}-{number}" for topic, number in sorted(waiting)) or "its outputs"
+                reason = f": {self._said}" if self._said else ""
                 raise WriterLost(
-                    f"{self._task}: whether its last commit is seen in {listed} has no answer in time"
+                    f"{self._task}: whether its last commit is seen in {listed} has no answer in time{reason}"
                 )
+        self.is_awaited, self._said = False, ""
         if self._changelog in self._hanging:
             raise WriterLost(f"{self._task}: its last commit has no marker in its changelog")
 
@@ -103,6 +112,12 @@ class Markers:
     @property
     def _is_settled(self) -> bool:
         return self.is_begun and self._unseen.keys() <= self._hanging.keys()
+
+    def _say(self, error: StandfastError) -> None:
+        """Log an error unless it was the last one: while a partition has no leader, each answer is the same."""
+        if (said := str(error)) != self._said:
+            self._said = said
+            _log.warning("%s: %s", self._task, said)
 
     def _note_hanging(self, stable: Mapping[Place, int]) -> None:
         for place, start in stable.items():

@@ -342,8 +342,14 @@ class BatchRunner:
         failures = []
         for commit, each in commits.items():
             if not commit.done():
-                why = f"a transaction has not ended after {self._commit_seconds:.0f} s"
-                each.active.abandon(why, is_late=True)
+                # Its content is not to blame for what has not begun.
+                is_late = not each.active.is_unanswered
+                why = (
+                    "a transaction has not ended"
+                    if is_late
+                    else "the markers of the last commit are not seen"
+                )
+                each.active.abandon(f"{why} after {self._commit_seconds:.0f} s", is_late=is_late)
             failure = each.failure_of(commit)
             if failure is not None:
                 failures.append(failure)

@@ -117,6 +117,8 @@ class ReplicaRunner:
         self._fences = 0
         self._tries = 0
         self._restores = 0
+        #: Monotonic time of the first loss in a row for want of an answer about markers.
+        self._unanswered_since: float | None = None
         self._flush_failed_ms = 0
         self._acts: Final[dict[Effect, Callable[[CancelScope], None]]] = {
             Effect.OPEN_STORE: self._open_store,
@@ -145,6 +147,7 @@ class ReplicaRunner:
         if has_changed and self.replica.phase in ENDED:
             # A new decision has opened it again, so earlier failures no longer count.
             self._fences = self._tries = self._restores = 0
+            self._unanswered_since = None
         if has_changed:
             self.since_ms = self._clock.now_ms()
             # Create a new mapping: a report that is being sent may still refer to the old one.
@@ -190,6 +193,8 @@ class ReplicaRunner:
             if self._restores > _RESTORES:
                 return Signal.FAILED
         elif signal is Signal.WRITER_LOST:
+            if self._has_waited_too_long():
+                return Signal.FAILED
             self._count_loss()
             if self._fences >= _FENCES:
                 return Signal.FENCED
@@ -554,9 +559,29 @@ class ReplicaRunner:
                 self._flush_failed_ms = now_ms
                 _log.warning("%s: flushing the store failed: %s", self.replica.id, error)
 
+    def _has_waited_too_long(self) -> bool:
+        """Return whether an active that has lost its producer while it waited for markers has done so for too long.
+
+        Nobody has fenced it, and another copy would wait as well, unless only this host cannot reach a partition.
+        """
+        active = self.active
+        if active is None:
+            return False
+        if active.commits > 1 or not active.is_unanswered:
+            self._unanswered_since = None
+        if not active.is_unanswered:
+            return False
+        now = self._clock.monotonic()
+        self._unanswered_since = self._unanswered_since or now
+        return now - self._unanswered_since > self.job.config.progress_timeout_ms / 1000
+
     def _count_loss(self) -> None:
         """Count a lost producer. A claim that was followed by a commit resets the count."""
         active = self.active
-        if active is not None and not active.has_narrowed:
-            # With or without input: an idle active commits its offsets again from time to time.
-            self._fences = self._fences + 1 if active.commits <= 1 else 0
+        if active is None:
+            return
+        # With or without input: an idle active commits its offsets again from time to time.
+        if active.commits > 1:
+            self._fences = 0
+        elif not (active.has_narrowed or active.is_unanswered):
+            self._fences += 1

@@ -214,6 +214,35 @@ def test_fenced_again_and_again_it_stops_by_itself(lab: MemoryLab) -> None:
     lab.assert_exact()
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_an_output_without_a_leader_is_waited_for_as_long_as_the_progress_time_out(
+    make_lab: MakeLab, caplog: pytest.LogCaptureFixture, is_back: bool
+) -> None:
+    """Nobody is fenced by it. After that another copy is tried: perhaps only this host cannot reach the partition."""
+    lab = make_lab(**{"job.transaction.timeout.ms": "1000"})
+    active = lab.begun()
+    lab.clock.hold(*WAYS)
+    began = lab.clock.monotonic()
+    lab.kafka.leaderless.add(("out", 0))
+    # Its marker is not seen, so the next one does not begin.
+    active.process(10)
+    if is_back:
+        lab.clock.later(30, lab.kafka.leaderless.clear)
+        lab.produce(10)
+        active.await_processed()
+        lab.assert_exact()
+    else:
+        lab.produce(10)
+        active.eventually(lambda: active.status(0).phase in (Phase.FAILED, Phase.FENCED))
+        assert active.status(0).phase is Phase.FAILED
+        told = "its last commit is seen in out-0 has no answer in time: reading stable ends: no leader"
+        assert active.status(0).detail.endswith(told)
+        assert round(lab.clock.monotonic() - began) in range(60, 70)
+        assert active.status(1).phase is Phase.ACTIVE
+    ways = sum(lab.kafka.epochs.values())
+    assert caplog.text.count("reading stable ends: no leader") <= 2 * ways, "once for each way to active"
+
+
 def test_a_broker_away_freezes_membership_and_everything_goes_on_after(lab: MemoryLab) -> None:
     active, standby = lab.pair()
     active.eventually(lambda: not any(each.is_cut_off for each in active.statuses()))

@@ -8,8 +8,10 @@ import pytest
 
 from standby.kernel.pipeline import batch
 from tests.fakes import ledger_job
-from tests.fakes.feed import MemoryFeed
-from tests.memory_lab import JOB, MakeLab, MemoryLab, on_error
+from tests.fakes.feed import FEED, MemoryFeed
+from tests.fakes.kafka import MemoryBroker
+from tests.meanwhile import Hold
+from tests.memory_lab import COMMIT, JOB, MakeLab, MemoryLab, on_error
 
 #: A value of which an output becomes that is too large.
 LARGE = b"raise" + bytes(2_000)
@@ -136,4 +138,32 @@ def test_no_record_is_blamed_for_a_kafka_that_is_slow(
     assert container.status(0).skipped == 0
     assert lates == 4
     assert "that is little: a broker is away, or brokers or this host are overloaded" in caplog.text
+    lab.assert_exact()
+
+
+def test_a_record_is_not_blamed_while_kafka_does_not_say_whether_the_last_commit_is_seen(
+    make_lab: MakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much comes of it: its transaction has not begun."""
+    monkeypatch.setattr(batch, "LARGE_RECORDS", 3)
+    lab = make_lab(1, **on_error("skip", 1))
+    lab.clock.hold()
+    container = lab.begun(3)
+    hold, ask = Hold(), MemoryBroker.stable_ends
+
+    def slow(broker: MemoryBroker, places: Any) -> Any:
+        hold()
+        return ask(broker, places)
+
+    monkeypatch.setattr(MemoryBroker, "stable_ends", slow)
+    container.process(1)
+    hold.await_reached()
+    lab.produce(1)
+    lab.clock.await_looks(FEED)
+    lab.clock.let_pass(COMMIT - 1, FEED)
+    lab.clock.advance(1)
+    container.eventually(lambda: sum(lab.kafka.epochs.values()) == 2)
+    hold.let_go()
+    container.await_processed()
+    assert container.status(0).skipped == 0
     lab.assert_exact()
