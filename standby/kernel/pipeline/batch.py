@@ -168,7 +168,7 @@ class BatchRunner:
         """Return when every task of the batch has committed exactly its part; raise `TaskFailed` otherwise.
 
         Transactions begin after every step is computed, so that slow user code does not delay readers. If a step
-        fails, the other tasks' parts are still committed: they must not wait for its resolution.
+        fails, what is computed for other tasks is still committed: they must not wait for its resolution.
 
         Once ``is_called_off``, commits what is computed and raises `BatchCalledOff` if that is not all: a task that is
         to leave, or to be fed as well, must not wait for the steps of all others, or for a hundred transactions.
@@ -177,7 +177,8 @@ class BatchRunner:
         left = [_Part(each) for each in batches]
         while left:
             left = self._run(left, actives, failures, is_called_off)
-            if is_called_off():
+            # The feed ends anyway: those that failed, or are to leave, wait for no further transactions of others.
+            if failures or is_called_off():
                 break
         if failures:
             self._failures.extend(each.failure for each in failures)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from standby.errors import Transient
 from standby.shared.model import Phase, ReplicaId, Role, Wanted
 from tests.fakes import ledger_job
 from tests.meanwhile import Hold
-from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having
+from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS, soon
 
 
@@ -154,24 +156,35 @@ def await_left(container: MemoryContainer) -> None:
     container.eventually(lambda: held.halting_since is None)
 
 
+@dataclass
+class Closing:
+    """A step of which each row of the first task needs 20 transactions before, some of them held."""
+
+    holds: dict[int, Hold]
+    parts: list[int] = field(default_factory=list)
+    others: Callable[[], object] = lambda: None
+    """Called for the rows of other tasks."""
+
+    def __call__(self, rows: Any, state: Any, out: Any) -> None:
+        store = state["chains"]
+        done = int(store.get(b"done") or b"0")
+        if rows.num_rows and rows["_task"][0].as_py():
+            self.others()
+        elif rows.num_rows and done < 20:
+            store.postpone(0, {b"done": b"%d" % done})
+        elif not rows.num_rows:
+            self.parts.append(done)
+            if done in self.holds:
+                self.holds[done]()
+            store.put(b"done", b"%d" % (done + 1))
+
+
 def test_a_task_that_leaves_waits_for_one_transaction_of_another_not_for_all_of_its_batch(
     lab: MemoryLab,
 ) -> None:
     """By one row so much may close that it takes minutes, and a replica that does not stop ends its container."""
-    parts: list[int] = []
     holds = {3: Hold(), 4: Hold()}
-
-    def step(rows: Any, state: Any, out: Any) -> None:
-        store = state["chains"]
-        done = int(store.get(b"done") or b"0")
-        if rows.num_rows and rows["_task"][0].as_py() == 0 and done < 20:
-            store.postpone(0, {b"done": b"%d" % done})
-        if not rows.num_rows:
-            parts.append(done)
-            if done in holds:
-                holds[done]()
-            store.put(b"done", b"%d" % (done + 1))
-
+    step = Closing(holds)
     container = lab.container("a", step=step).activate().await_phase(Phase.ACTIVE)
     lab.produce(2)
     holds[3].await_reached()
@@ -180,7 +193,30 @@ def test_a_task_that_leaves_waits_for_one_transaction_of_another_not_for_all_of_
     await_left(container)
     holds[4].let_go()
     container.eventually(lambda: container.status(0).input_committed == 1)
-    assert parts == list(range(20)), "each is committed once"
+    assert step.parts == list(range(20)), "each is committed once"
+
+
+def test_a_task_that_fails_waits_for_one_transaction_of_another_not_for_all_of_its_batch(
+    lab: MemoryLab,
+) -> None:
+    failures = iter([ValueError("for the first time")])
+
+    def fail() -> None:
+        for each in failures:
+            raise each
+
+    hold = Hold()
+    step = Closing({1: hold}, others=fail)
+    container = lab.container("a", step=step)
+    # Both are in the first batch.
+    lab.produce(2)
+    container.activate()
+    hold.await_reached()
+    container.eventually(lambda: container.status(1).failures is not None)
+    hold.let_go()
+    lab.clock.hurry(f"{JOB}-pipeline")
+    container.eventually(lambda: [each.input_committed for each in container.statuses()] == [1, 1])
+    assert step.parts == list(range(20)), "each is committed once"
 
 
 def test_a_task_that_leaves_waits_for_a_slow_step_once_not_for_each_task(lab: MemoryLab) -> None:
