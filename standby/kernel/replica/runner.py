@@ -109,6 +109,8 @@ class ReplicaRunner:
         self._writer: Writer | None = None
         #: The former active task after it has ended: its failures are reported together with the end.
         self._ended: ActiveTask | None = None
+        #: Its counts of records that were given up, while it is to claim its task again.
+        self._skipped = self._dead_lettered = 0
         self._is_connecting = False
         self._unconnected = ""
         """Why a producer could not be connected in advance, as logged last."""
@@ -301,8 +303,8 @@ class ReplicaRunner:
             is_cut_off=has_input and self.job.ends.changelog(replica.id.task.partition) is None,
             failures=failures,
             traceback=latest.traceback if latest is not None and is_failing else "",
-            skipped=latest.skipped if latest is not None else 0,
-            dead_lettered=latest.dead_lettered if latest is not None else 0,
+            skipped=latest.skipped if latest is not None else self._skipped,
+            dead_lettered=latest.dead_lettered if latest is not None else self._dead_lettered,
             given_up=latest.recently_given_up(self._clock.now_ms()) if latest is not None else (),
             input_lag_ms=self._input_lag.ms,
             input_rate=active.throughput.per_second(self._clock.monotonic())
@@ -401,15 +403,24 @@ class ReplicaRunner:
     def _stop(self) -> None:
         active = self.active
         self._ended = active
+        self._keep_counts(active)
         self.active = None
         if active is not None:
             self.job.pipeline.leave(active).result()
             # Also if it never joined the pipeline: the order may have changed after the claim.
             active.abandon()
             self._drop_writer()
+            self._keep_counts(active)
         replayed, self._replayed = self._replayed, None
         if replayed is not None:
             self.job.replay.remove(replayed).result()
+
+    def _keep_counts(self, active: ActiveTask | None) -> None:
+        """Keep the counts of an active that ends only to claim its task again, as after each record that is refused."""
+        if self.replica.role is not Role.ACTIVE or self.replica.phase not in RUNNING:
+            self._skipped = self._dead_lettered = 0
+        elif active is not None:
+            self._skipped, self._dead_lettered = active.skipped, active.dead_lettered
 
     def _open_store(self, run: CancelScope) -> None:
         if self._store is not None:
@@ -478,12 +489,14 @@ class ReplicaRunner:
         self._ways += 1
         tell = self._reporting(run)
         try:
-            self.active = Takeover(self.job).go(promotee, lambda signal: tell(signal, ""), tell)
+            active = Takeover(self.job).go(promotee, lambda signal: tell(signal, ""), tell)
         except BaseException:
             if run.is_cancelled():
                 # A claim has closed it, and no result of this run counts any more.
                 self._drop_writer()
             raise
+        active.skipped, active.dead_lettered = self._skipped, self._dead_lettered
+        self.active = active
         self._replayed = None
         self._tries = 0
         _log.info(
@@ -492,7 +505,7 @@ class ReplicaRunner:
                 self.replica.id,
                 promotee.epoch,
                 (self._clock.monotonic() - started) * 1000,
-                self.active.committed,
+                active.committed,
             ),
         )
 

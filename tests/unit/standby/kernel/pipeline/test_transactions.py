@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from standby.kernel.pipeline import batch
+from standby.shared.model import Phase
 from tests.fakes import ledger_job
 from tests.fakes.feed import FEED, MemoryFeed
 from tests.fakes.kafka import MemoryBroker
@@ -74,6 +75,23 @@ def test_a_record_of_which_something_too_large_comes_is_given_up(
     assert truncated == [
         None if each == LARGE else b"key of 8 bytes, value of 2005 bytes, 0 headers" for each in letters
     ]
+
+
+def test_records_that_are_given_up_are_counted_although_the_task_is_claimed_again_for_each(
+    make_lab: MakeLab,
+) -> None:
+    lab = lab_of(make_lab, "dead-letter")
+    given_up = [filled(lab, "output") for _ in range(3)]
+    container = lab.begun(0, step=step)
+    container.eventually(lambda: container.status(0).skipped == 3)
+    assert container.status(0).dead_lettered == 3
+    lab.assert_exact(given_up)
+    container.activate(0, 2, claimed=True).await_phase(Phase.ACTIVE)
+    assert container.status(0).skipped == 3
+    container.stand_by(0, 3)
+    assert container.status(0).skipped == 0
+    container.activate(0, 4, claimed=True).process(4)
+    assert container.status(0).skipped == 0, "since it became active"
 
 
 @pytest.mark.parametrize(("on_error", "most"), [("fail", 6), ("skip", 4)])
