@@ -169,6 +169,7 @@ def state_is_looked_up(job: ChangedJob) -> None:
 #: request, nothing released, no spare container taken, no source of state that failed, no copy of it for another
 #: replica.
 QUIET = (
+    "standfast_job_unreadable",
     "standfast_handover_seconds_sum",
     "standfast_replica_phase_since_timestamp_seconds",
     "standfast_container_requests_total",
