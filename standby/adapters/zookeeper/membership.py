@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +14,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
+from standby.adapters.zookeeper.leaving import leave
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, read_or_watch, translated
 from standby.control.events import (
     ControlEvent,
@@ -28,7 +28,6 @@ from standby.control.events import (
     SessionSuspended,
 )
 from standby.control.ports import PostEvent
-from standby.errors import Transient
 from standby.shared.errortext import summary_of
 from standby.shared.naming import container_path, controller_path
 from standby.shared.probes import REGISTERING, Probe, no_probe
@@ -92,19 +91,8 @@ class ZooKeeperMembership:
         self._ask(_Question(self._look_up, LeaderUnknown))
 
     def leave(self, timeout_seconds: float) -> None:
-        """Delete the znode and close the session, which would delete it, too."""
-
-        def leave() -> None:
-            try:
-                # Otherwise the end of the session deletes it.
-                with suppress(Transient), translated(self._path):
-                    self._client.delete_async(self._path).get(timeout=timeout_seconds)
-            finally:
-                self._client.stop()
-
-        leaving = threading.Thread(target=leave, name="leave", daemon=True)
-        leaving.start()
-        leaving.join(timeout_seconds)
+        """Withdraw the registration; see `standby.adapters.zookeeper.leaving.leave`."""
+        leave(self._client, self._path, timeout_seconds)
 
     def _session_changed(self, state: str) -> None:
         self._post(_STATES[state])

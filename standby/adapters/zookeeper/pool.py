@@ -12,9 +12,9 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError
 from kazoo.protocol.states import EventType, WatchedEvent
 
+from standby.adapters.zookeeper.leaving import leave
 from standby.adapters.zookeeper.reader import ANSWER_SECONDS, read_or_watch, translated
 from standby.errors import StandfastError, Transient
-from standby.shared.errortext import summary_of
 from standby.shared.naming import member_path
 from standby.shared.records import MemberRecord, decoded, encode
 from standby.threads.worker import Worker
@@ -64,25 +64,9 @@ class PoolMembership:
         self._decided.put("")
 
     def leave(self, timeout_seconds: float = ANSWER_SECONDS) -> None:
-        """Remove the registration, and close the session, which would remove it, too.
-
-        ZooKeeper may not answer, because it ends with the host; kazoo then takes more than 10 s to close, and raises.
-        """
+        """Withdraw the registration; see `standby.adapters.zookeeper.leaving.leave`."""
         self._worker.end()
-
-        def leave() -> None:
-            try:
-                try:
-                    with translated(self._path):
-                        self._client.delete_async(self._path).get(timeout=timeout_seconds)
-                finally:
-                    self._client.stop()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the process ends, and the session with it
-                _log.info("its registration is left to the end of its session: %s", summary_of(error))
-
-        leaving = threading.Thread(target=leave, name="leave", daemon=True)
-        leaving.start()
-        leaving.join(timeout_seconds)
+        leave(self._client, self._path, timeout_seconds)
 
     def _session_changed(self, state: str) -> None:
         # Watches are lost with a session, and a node with it.
