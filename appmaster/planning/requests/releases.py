@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
 from appmaster.planning.containers.assignments import is_assignment_sent, is_of_unreadable
 from appmaster.planning.containers.detect import policy_of
@@ -48,7 +49,8 @@ def releases(turn: Turn, needed: Mapping[Slot, Need], spares: SpareShare) -> Ite
             yield CancelRequest(
                 request.number, request.skein_id, outcome, reason, avoid, job_of(request.slot)
             )
-    surplus = _SharedSurplus(turn)
+    # Of a mixed job; an empty container is rare.
+    surplus = cache(lambda job: _surplus_shared(turn, view.jobs[job]))
     for container in view.containers.values():
         if container.presence is Presence.LIVE:
             if _is_empty(turn, container):
@@ -146,7 +148,7 @@ def _does_not_fit(
     container: Container,
     needed: Mapping[Slot, Need],
     spares: SpareShare,
-    surplus: _SharedSurplus,
+    surplus: Callable[[str], Mapping[str, tuple[Outcome, str]]],
 ) -> tuple[Outcome, str] | None:
     """Return why a container that serves nothing is released; None if it is about to serve, or may soon."""
     view = turn.view
@@ -171,7 +173,7 @@ def _does_not_fit(
     if any(turn_is_closed(turn, other, each) for other, each in turn.unsettled() if job in (None, other)):
         return None  # a decision is being written: it is judged after that
     if job is not None and job.model.is_mixed:
-        return surplus.of(job).get(container.id)
+        return surplus(job.name).get(container.id)
     # A mixed job counts only what it knows to be its own, not what an earlier leader requested for it.
     mine = [
         each
@@ -183,21 +185,8 @@ def _does_not_fit(
     return _unwanted(container, needed, mine)
 
 
-class _SharedSurplus:
-    """The empty containers of mixed jobs that are given back in one turn."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._found: dict[str, Mapping[str, tuple[Outcome, str]]] = {}
-
-    def of(self, job: Job) -> Mapping[str, tuple[Outcome, str]]:
-        """Return each of a job's containers that is given back → why: no more than it has too many."""
-        if job.name not in self._found:
-            self._found[job.name] = _surplus_shared(self._turn, job)
-        return self._found[job.name]
-
-
 def _surplus_shared(turn: Turn, job: Job) -> dict[str, tuple[Outcome, str]]:
+    """Return each container of a mixed job that is given back → why: no more than it has too many."""
     found: dict[str, tuple[Outcome, str]] = {}
     held = counted_containers(turn, job)
     empty = {each.id: each for each in held if turn.view.is_free(each) and each.id not in turn.taken}
