@@ -240,6 +240,8 @@ def _reindexed(view: ClusterView, job: str) -> ClusterView:
 
 def _without_attempts(view: ClusterView, job: Job) -> ClusterView:
     """Return the view without the failures of slots that a job does not have any more."""
+    if not view.attempts:
+        return view
     held, asked = view.containers.values(), view.requests.values()
     used = {*(each.slot for each in held), *(each.slot for each in asked)}
 
