@@ -103,17 +103,17 @@ class HadoopCode:
 
         Its presence is checked each time, because another candidate may have removed it since (`forget`).
         """
-        if self._run("-test", "-e", self._path(bundle))[0] == 0:
+        target, draft = self._path(bundle), self._draft(bundle)
+        if self._run("-test", "-e", target)[0] == 0:
             return
-        draft = self._draft(bundle)
         self._must("-mkdir", "-p", self._directory)
         self._must("-put", str(path), draft)
-        status, said = self._run("-mv", draft, self._path(bundle))
+        status, said = self._run("-mv", draft, target)
         if status != 0:
             self._run("-rm", "-f", "-skipTrash", draft)
             # Another candidate was quicker: a file of this name has this content.
-            if self._run("-test", "-e", self._path(bundle))[0] != 0:
-                raise Transient(f"{self._path(bundle)}: {said}")
+            if self._run("-test", "-e", target)[0] != 0:
+                raise Transient(f"{target}: {said}")
         self._remove_abandoned_drafts()
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
@@ -127,10 +127,10 @@ class HadoopCode:
         A `publish` that finds the file writes none, however soon the file is removed then. It has revived the bundle
         before, so ``bury``, which fails from then on, has to come when the file is not found any more.
         """
-        aside = self._draft(bundle)
-        status, said = self._run("-mv", self._path(bundle), aside)
+        target, aside = self._path(bundle), self._draft(bundle)
+        status, said = self._run("-mv", target, aside)
         if status != 0 and _ABSENT not in said:
-            raise Transient(f"hadoop fs -mv {self._path(bundle)}: {said or f'exit status {status}'}")
+            raise Transient(f"hadoop fs -mv {target}: {said or f'exit status {status}'}")
         try:
             is_buried = bury()
         except BaseException:
