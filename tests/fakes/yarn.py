@@ -101,6 +101,8 @@ class Process:
     """The attempt of its cell that started it."""
     is_leaving: bool = False
     """It is asked to end, and has said so."""
+    restores_until_ms: int = 0
+    """Until when its replicas restore their states, which they have lost."""
 
     def report(self, partition: int | None = None, **changes: Any) -> None:
         """Have its replicas, or that of one task, report so from now on, whatever it is ordered."""
@@ -604,10 +606,11 @@ class FakeCluster:
 
     def _status(self, process: Process, wanted: Wanted) -> ReplicaStatus:
         is_cut_off = process.container in self.cut_off
+        restores = self.now_ms < process.restores_until_ms
         return ReplicaStatus(
             wanted.replica,
             wanted.role,
-            self.phase_of(process, wanted),
+            Phase.RESTORING if restores else self.phase_of(process, wanted),
             wanted.epoch,
             applied=self.applied,
             end=None if is_cut_off else self.applied,

@@ -12,6 +12,7 @@ _ACTIVES_END: Final = (
     Trigger.ACTIVE_SILENT,
     Trigger.BOTH,
     Trigger.LEADER_AND_ACTIVE,
+    Trigger.STATE,
 )
 _DISPLACING: Final = (Flight.STOPPING, Flight.RESERVING)
 

@@ -17,6 +17,9 @@ from tests.scenarios.words import STEPS, Counted, Flight, Story, Trigger, Under
 #: For how long the operation is held up after the trigger: longer than the detection of a silence.
 HELD_UP_MS: Final = 4_000
 
+#: How long a lost state takes to restore: longer than any step of a failover.
+RESTORES_FOR_MS: Final = 30_000
+
 
 # ---- what happens ----
 
@@ -28,6 +31,8 @@ def pull(cluster: FakeCluster, trigger: Trigger, parts: Cast) -> None:
         victims[0].is_scripted = True
     elif trigger is Trigger.RETURN:
         cluster.frozen.clear()
+    elif trigger is Trigger.STATE:
+        victims[0].restores_until_ms = cluster.now_ms + RESTORES_FOR_MS
     elif trigger is Trigger.PLANNED:
         cluster.drain(*cluster.drained, victims[0].host)
     elif trigger in (Trigger.ACTIVE_HOST, Trigger.ACTIVE_SILENT, Trigger.STANDBY_HOST):
@@ -52,6 +57,7 @@ VICTIMS: Final[Mapping[Trigger, Callable[[Cast], list[Process]]]] = {
     Trigger.STANDBY_PROCESS: lambda parts: _if_all(parts.standby),
     Trigger.STANDBY_HOST: lambda parts: _if_all(parts.standby or parts.displaced),
     Trigger.BOTH: lambda parts: _if_all(parts.active, parts.standby),
+    Trigger.STATE: lambda parts: _if_all(parts.active),
     Trigger.PLANNED: lambda parts: _if_all(parts.active or parts.displaced),
     Trigger.LEADER: lambda parts: [],
     Trigger.LEADER_AND_ACTIVE: lambda parts: _if_all(parts.active),

@@ -20,6 +20,7 @@ class Trigger(str, enum.Enum):
     STANDBY_PROCESS = "the standby's process dies"
     STANDBY_HOST = "the standby's host goes down"
     BOTH = "both processes die at once"
+    STATE = "the active finds its database damaged"
     PLANNED = "the active's host is drained"
     LEADER = "the leader is replaced"
     LEADER_AND_ACTIVE = "the leader is replaced, and the active's process has died in the meantime"

@@ -140,6 +140,14 @@ def _fail_store(container: Container) -> None:
     container.kernel.store_writes_fail = True
 
 
+def _damage_state(container: Container) -> None:
+    """Damage the database of some replica, perhaps of an active."""
+    found = sorted(container.kernel.held.items())
+    if found:
+        _, held = container.clock.chance.choice(found)
+        held.damage()
+
+
 def _kill_leader(world: World) -> End:
     leader = _leader(world)
     if leader is not None:
@@ -549,6 +557,7 @@ FAULTS: Final[dict[str, Callable[[World], End]]] = {
     "terminate a container": _of_one(_terminate),
     "break a kernel": _of_one(_break_kernel),
     "fail a store": _of_one(_fail_store),
+    "damage a state": _of_one(_damage_state),
     "kill the leader": _kill_leader,
     "stop a container": lambda world: _stop(_some_container(world)),
     "lose a cell": _lose_cell,

@@ -280,6 +280,11 @@ class HeldReplica:
         if self.store is not None:
             self.process.host.disks[self.replica.id.task] = (self.store.position, self.store.value)
 
+    def damage(self) -> None:
+        """Have the replica find its state damaged, where it is open."""
+        if self.store is not None:
+            self._post(self._run, Signal.STATE_LOST, "a damaged block")
+
     def _give_store_back(self) -> None:
         self.store = None
         if self.process.host.stores.get(self.replica.id.task) is self.process:

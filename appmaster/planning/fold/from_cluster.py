@@ -26,6 +26,7 @@ from appmaster.planning.fold.failovers import followed
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.mappings import put, without
 from appmaster.planning.state.model import SpareSlotId, vacant_spares
+from appmaster.planning.state.progress import standing_of
 from appmaster.planning.state.reasons import Setback, SetbackKind
 from appmaster.planning.state.troubles import troubles_of
 from appmaster.planning.state.view import (
@@ -33,11 +34,9 @@ from appmaster.planning.state.view import (
     ClusterView,
     Container,
     Presence,
-    ReplicaProgress,
     RequestState,
 )
-from standby.replica.lifecycle import ENDED
-from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus, Role
+from standby.shared.model import Fault, Phase, ReplicaId, ReplicaStatus
 
 
 def container_expected(view: ClusterView, event: happened.ContainerExpected) -> ClusterView:
@@ -174,7 +173,7 @@ def container_registered(view: ClusterView, event: happened.ContainerRegistered)
         binding=binding,
         revisions=event.revisions,
         statuses={each.replica: each for each in event.replicas},
-        standing=_standing({}, event.replicas, event.at_ms),
+        standing=standing_of({}, {}, event.replicas, event.at_ms),
         troubles=troubles_of(event.replicas, known.troubles if known is not None else ()),
         has_ended=_has_ended(event.replicas),
         leftovers=event.leftovers,
@@ -280,7 +279,7 @@ def report_received(view: ClusterView, event: happened.ReportReceived) -> Cluste
         known,
         applied=event.number,
         statuses={each.replica: each for each in event.replicas},
-        standing=_standing(before.standing, event.replicas, event.at_ms),
+        standing=standing_of(before.standing, before.statuses, event.replicas, event.at_ms),
         troubles=troubles_of(event.replicas, before.troubles),
         has_ended=_has_ended(event.replicas),
         revisions=event.revisions,
@@ -354,31 +353,6 @@ def _with_tracebacks(
         if last != job.last_traceback:
             view = replace(view, jobs=put(view.jobs, job.name, replace(job, last_traceback=last)))
     return view
-
-
-def _standing(
-    before: Mapping[ReplicaId, ReplicaProgress], statuses: Iterable[ReplicaStatus], at_ms: int
-) -> dict[ReplicaId, ReplicaProgress]:
-    """Return the standing of each replica, with the time since when it has been the same."""
-    found = {}
-    for each in statuses:
-        now = _stands(each, at_ms)
-        if now is not None:
-            old = before.get(each.replica)
-            is_same = old is not None and replace(old, since_ms=at_ms) == now
-            found[each.replica] = old if old is not None and is_same else now
-    return found
-
-
-def _stands(status: ReplicaStatus, at_ms: int) -> ReplicaProgress | None:
-    """Return a replica's standing; None if it works, has ended, or could not take over."""
-    if status.role is Role.STANDBY:
-        could = status.phase is Phase.TAILING and status.lag_ms is not None
-        return ReplicaProgress(True, 0, (), at_ms) if could else None
-    works = status.phase is Phase.ACTIVE and not status.is_cut_off
-    if works or status.phase in ENDED:
-        return None
-    return ReplicaProgress(False, status.epoch, (status.applied, status.input_committed), at_ms)
 
 
 def _gist(view: ClusterView, container: Container) -> object:

@@ -178,26 +178,39 @@ def slowness(start_ms: int | None) -> int:
 
 
 def is_stuck(turn: Turn, cohort: Cohort) -> bool:
-    """Return whether the active has made no progress for too long, while becoming active or cut off from Kafka."""
+    """Return whether the active has lost its state, or has made no progress for too long.
+
+    The latter while becoming active, which includes restoring its state, or while cut off from Kafka.
+    """
+    return any(
+        each.has_lost_state or turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+        for each in _stuck(turn, cohort)
+    )
+
+
+def _stuck(turn: Turn, cohort: Cohort) -> list[ReplicaProgress]:
+    """Return the standing of the active's tasks that do not work, in a container that is heard."""
     active = cohort.record.active
     holder = turn.holder(cohort, active) if active is not None else None
     if active is None or holder is None or holder.presence is not Presence.LIVE:
-        return False
-    return any(
-        turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+        return []
+    return [
+        each
         for recorded, each in zip(cohort.recorded, _standings(cohort, active, holder), strict=True)
         # Each task has an epoch of its own.
         if each is not None and not each.can_take_over and each.epoch == recorded.record.epoch
-    )
+    ]
 
 
 def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
     """Return the promotion of a copy that has been able to take over for as long as the active has been stuck.
 
     The condition "for as long" matters while Kafka is unavailable: no copy meets it then, and when Kafka answers
-    again every copy has the full time-out. The former active continues as a standby if it can.
+    again every copy has the full time-out. It does not apply if the active has lost its state, which it will not have
+    sooner than such a copy. The former active continues as a standby if it can.
     """
-    stuck = cohort.record.active
+    stuck, timeout_ms = cohort.record.active, cohort.job.policy.progress_timeout_ms
+    is_state_lost = any(each.has_lost_state for each in _stuck(turn, cohort))
     candidates = [
         (copy, holder)
         for copy, holder in _candidates(turn, cohort)
@@ -208,7 +221,7 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         and all(
             each is not None
             and each.can_take_over
-            and turn.view.now_ms - each.since_ms > cohort.job.policy.progress_timeout_ms
+            and (is_state_lost or turn.view.now_ms - each.since_ms > timeout_ms)
             for each in _standings(cohort, copy, holder)
         )
     ]
@@ -216,13 +229,14 @@ def promote_another(turn: Turn, cohort: Cohort) -> WriteRecords | None:
         return None
     copy, holder = min(candidates, key=lambda each: fitness(turn, cohort, *each))
     turn.loads.add(holder.id, actives=len(cohort.recorded))
+    if is_state_lost:
+        why = f"copy {stuck} has lost its state and restores it; copy {copy} is in sync"
+    else:
+        why = f"copy {stuck} has made no progress for {timeout_ms} ms; copy {copy} could"
     return turn.decide(
         cohort,
         DecisionKind.FAILOVER,
-        Reason(
-            DecisionBasis.STUCK,
-            f"copy {stuck} has made no progress for {cohort.job.policy.progress_timeout_ms} ms; copy {copy} could",
-        ),
+        Reason(DecisionBasis.STUCK, why),
         lambda record: activated(record, copy),
         copy=copy,
         facts=Facts(from_copy=stuck, to_copy=copy, in_sync=True, policy=FailoverPolicy.PROMOTE),

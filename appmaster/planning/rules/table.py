@@ -184,8 +184,9 @@ STAGES: Final[tuple[RuleStage, ...]] = (
             Rule(
                 "promote another",
                 situations.always,
-                "the active, or the copy about to become it, makes no progress or is cut off from Kafka, and another "
-                "copy in sync has been in touch with Kafka for as long; under either policy",
+                "the active, or the copy about to become it, makes no progress, restores its state or is cut off from "
+                "Kafka, and another copy in sync has been in touch with Kafka for as long; or the active has lost its "
+                "state, and another copy is in sync; under either policy",
                 _alone(failover.promote_another),
                 (DecisionKind.FAILOVER,),
                 deadline="progress_timeout_ms",

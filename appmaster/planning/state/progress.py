@@ -1,12 +1,13 @@
-"""The progress of failovers and planned hand-overs, from containers' reports. Pure."""
+"""The progress of replicas, and of failovers and planned hand-overs, from containers' reports. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from appmaster.planning.state.view import ClusterView, Container, Failover
-from standby.shared.model import Phase, ReplicaId, Role, StartStep, TaskId
+from appmaster.planning.state.view import ClusterView, Container, Failover, ReplicaProgress
+from standby.replica.lifecycle import ENDED, TAKING_OVER
+from standby.shared.model import Phase, ReplicaId, ReplicaStatus, Role, StartStep, TaskId
 
 #: The phases whose times are kept for a failover.
 _MILESTONES = (Phase.FENCING, Phase.DRAINING, Phase.CLAIMING, Phase.ACTIVE)
@@ -68,3 +69,54 @@ def progress(view: ClusterView, container: Container, failover: Failover) -> Fai
             "first_commit_ms": status.first_commit_ms,
         }
     return FailoverProgress(phases, times, is_over=done, is_finished=done)
+
+
+def standing_of(
+    before: Mapping[ReplicaId, ReplicaProgress],
+    reported: Mapping[ReplicaId, ReplicaStatus],
+    statuses: Iterable[ReplicaStatus],
+    at_ms: int,
+) -> dict[ReplicaId, ReplicaProgress]:
+    """Return the standing of each replica, with the time since when it has been the same.
+
+    ``before`` and ``reported`` are standing and statuses according to the last report.
+    """
+    found = {}
+    for each in statuses:
+        now = _stands(each, at_ms)
+        if now is None:
+            continue
+        old = before.get(each.replica)
+        if _is_without_state(each):
+            was_lost = old is not None and old.has_lost_state and old.epoch == now.epoch
+            now = replace(now, has_lost_state=was_lost or _had_state(reported.get(each.replica), each.epoch))
+        is_same = old is not None and replace(old, since_ms=at_ms) == now
+        found[each.replica] = old if old is not None and is_same else now
+    return found
+
+
+def _is_without_state(status: ReplicaStatus) -> bool:
+    """Return whether a replica is to be active, and has no state to become active with."""
+    return status.role is Role.ACTIVE and status.phase in (Phase.OPENING, Phase.RESTORING)
+
+
+def _had_state(status: ReplicaStatus | None, epoch: int) -> bool:
+    """Return whether a replica was active under this epoch, or about to become it."""
+    return (
+        status is not None
+        and status.role is Role.ACTIVE
+        and status.epoch == epoch
+        and status.phase in (*TAKING_OVER, Phase.ACTIVE)
+    )
+
+
+def _stands(status: ReplicaStatus, at_ms: int) -> ReplicaProgress | None:
+    """Return a replica's standing; None if it works, has ended, or could not take over."""
+    if status.role is Role.STANDBY:
+        could = status.phase is Phase.TAILING and status.lag_ms is not None
+        return ReplicaProgress(True, 0, (), at_ms) if could else None
+    works = status.phase is Phase.ACTIVE and not status.is_cut_off
+    if works or status.phase in ENDED:
+        return None
+    reached = () if _is_without_state(status) else (status.applied, status.input_committed)
+    return ReplicaProgress(False, status.epoch, reached, at_ms)

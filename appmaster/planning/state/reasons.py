@@ -29,7 +29,7 @@ class Loss(str, enum.Enum):
     GONE_BEFORE_TAKEOVER = "gone-before-takeover"
     """YARN did not list it when this leader took over."""
     STUCK = "stuck"
-    """An active that makes no progress where it is; no container is lost."""
+    """An active that makes no progress where it is, or lost its state; no container is lost."""
 
     @property
     def is_final(self) -> bool:

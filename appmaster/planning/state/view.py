@@ -78,15 +78,18 @@ class Trouble:
 class ReplicaProgress:
     """Since when a replica has been in its present condition, according to its container's reports.
 
-    Kept for a replica that is to be active but does not work: it makes no progress. Also for a standby that is in step
-    with a changelog whose end it knows: it could take over.
+    Kept for a replica that is to be active but does not work: it makes no progress, or has no state yet. Also for a
+    standby that is in step with a changelog whose end it knows: it could take over.
     """
 
     can_take_over: bool
     epoch: int
     reached: tuple[int | None, ...]
-    """What changes with progress: the positions up to which its state and its input are processed."""
+    """What changes with progress: the positions up to which its state and its input are processed. Empty while it
+    restores its state: that is no progress compared with a copy that has it."""
     since_ms: int
+    has_lost_state: bool = False
+    """Whether it restores a state that it had under this epoch: its database was damaged, for example."""
 
 
 @dataclass(frozen=True, slots=True)

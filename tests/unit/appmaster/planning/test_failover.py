@@ -35,7 +35,7 @@ from appmaster.planning.state.view import (
     ReplicaProgress,
     RequestState,
 )
-from standby.shared.model import InputFailures, ReplicaId
+from standby.shared.model import InputFailures, Phase, ReplicaId
 from tests.fakes.yarn import deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
@@ -55,6 +55,7 @@ from tests.unit.appmaster.planning.views import (
     of_job,
     of_processor,
     of_records,
+    of_status,
     of_view,
     placed,
     policy,
@@ -215,11 +216,13 @@ def test_a_promoted_copy_counts_as_active_and_as_no_other_copy(
     assert turn.loads.of(promoted.placed[1]) == (2, 2)
 
 
-def stands(for_ms: int, *, epoch: int = 1, can_take_over: bool = False) -> Change:
+def stands(
+    for_ms: int, *, epoch: int = 1, can_take_over: bool = False, has_lost_state: bool = False
+) -> Change:
     """Have the active of the second task stand still for so long, as its container has reported."""
 
     def change(view: ClusterView) -> ClusterView:
-        progress = ReplicaProgress(can_take_over, epoch, (), view.now_ms - for_ms)
+        progress = ReplicaProgress(can_take_over, epoch, (), view.now_ms - for_ms, has_lost_state)
         return of_holder(0, standing={ReplicaId(SECOND, 0): progress})(view)
 
     return change
@@ -236,6 +239,8 @@ STANDING: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
         (of_records(SECOND, epoch=5), stands(WAITED_MS + 1, epoch=5)),
     ),
     "in step": (False, (stands(WAITED_MS + 1, can_take_over=True),)),
+    "for a moment, without its state": (True, (stands(0, has_lost_state=True),)),
+    "without its state, under another epoch": (False, (stands(0, epoch=0, has_lost_state=True),)),
     "in a suspected container": (False, (STUCK, of_holder(0, presence=Presence.SUSPECT))),
     "in a container that is gone": (False, (STUCK, placed({0: "gone"}))),
     "no copy is active": (False, (STUCK, of_records(FIRST, SECOND, active=None))),
@@ -253,6 +258,26 @@ def test_a_copy_replaces_a_stuck_active_once_it_could_take_over_for_longer_than_
 ) -> None:
     decision = promote_another(*seen(whole, policy(progress_timeout_ms=timeout_ms)))
     assert (decision is not None and decision.facts.in_sync is True) is is_due
+
+
+@pytest.mark.parametrize(
+    ("is_due", "changes"),
+    [
+        (True, ()),
+        (False, (of_records(SECOND, in_sync=(0,)),)),
+        (False, tuple(of_status(each, SECOND, phase=Phase.RESTORING) for each in (1, 2))),
+    ],
+    ids=["in sync", "not in sync", "not in step"],
+)
+def test_a_copy_in_sync_replaces_an_active_that_has_lost_its_state_at_once(
+    whole: ClusterView, is_due: bool, changes: tuple[Change, ...]
+) -> None:
+    """However long it has been in step."""
+    wiped = stands(0, has_lost_state=True)
+    decision = promote_another(*seen(whole, policy(progress_timeout_ms=WAITED_MS), wiped, *changes))
+    assert (decision is not None) is is_due
+    if decision is not None:
+        assert decision.reason.detail == "copy 0 has lost its state and restores it; copy 1 is in sync"
 
 
 # ---- policy restart ----

@@ -193,6 +193,10 @@ PROGRESS: Mapping[str, tuple[ReplicaProgress | None, Mapping[str, Any]]] = {
         ReplicaProgress(False, 2, (8, 9), AT_MS),
         {"role": Role.ACTIVE, "phase": Phase.DRAINING, "epoch": 2, "applied": 8, "input_committed": 9},
     ),
+    "it restores, to become active": (
+        ReplicaProgress(False, 2, (), AT_MS),
+        {"role": Role.ACTIVE, "phase": Phase.RESTORING, "epoch": 2, "applied": 8},
+    ),
     "it has failed": (None, {"role": Role.ACTIVE, "phase": Phase.FAILED}),
 }
 
@@ -230,6 +234,42 @@ def test_an_active_stands_still_since_anything_of_it_changed(whole: ClusterView)
         }
         after = apply(view, report(of_status(1, FIRST, **status)(view)))
         assert after.containers["c5"].standing[ReplicaId(FIRST, 1)].since_ms == since_ms, case
+
+
+WORKED = of_status(1, FIRST, role=Role.ACTIVE, phase=Phase.ACTIVE, epoch=2)
+WIPED = ReplicaProgress(False, 2, (), 700, has_lost_state=True)
+
+#: What was known of a replica that restores as the active of epoch 2, and whether it has lost its state.
+LOSING: Mapping[str, tuple[bool, tuple[Change, ...]]] = {
+    "it was active": (True, (WORKED,)),
+    "it was becoming active": (True, (WORKED, of_status(1, FIRST, phase=Phase.DRAINING))),
+    "it was active under another epoch": (False, (WORKED, of_status(1, FIRST, epoch=1))),
+    "it was a standby": (False, (of_status(1, FIRST, epoch=2),)),
+    "it was failed": (False, (WORKED, of_status(1, FIRST, phase=Phase.FAILED))),
+    "it had lost it": (True, (of_holder(1, standing={ReplicaId(FIRST, 1): WIPED}),)),
+    "it had lost that of another epoch": (
+        False,
+        (of_holder(1, standing={ReplicaId(FIRST, 1): replace(WIPED, epoch=1)}),),
+    ),
+}
+
+
+@pytest.mark.parametrize("phase", [Phase.OPENING, Phase.RESTORING])
+@pytest.mark.parametrize(("is_lost", "before"), LOSING.values(), ids=LOSING)
+def test_when_an_active_has_lost_its_state(
+    whole: ClusterView, phase: Phase, is_lost: bool, before: tuple[Change, ...]
+) -> None:
+    view = changed(whole, *before)
+    now = of_status(1, FIRST, role=Role.ACTIVE, phase=phase, epoch=2, applied=8)(view)
+    found = apply(view, report(now)).containers["c5"].standing[ReplicaId(FIRST, 1)]
+    assert found.has_lost_state is is_lost
+
+
+def test_an_active_that_restores_has_made_no_progress_since_it_began(whole: ClusterView) -> None:
+    view = of_holder(1, standing={ReplicaId(FIRST, 1): WIPED})(whole)
+    for applied in (None, 7, 8):
+        now = of_status(1, FIRST, role=Role.ACTIVE, phase=Phase.RESTORING, epoch=2, applied=applied)(view)
+        assert apply(view, report(now)).containers["c5"].standing[ReplicaId(FIRST, 1)] == WIPED
 
 
 # ---- failed requests for its slot ----
