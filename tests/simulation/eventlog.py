@@ -29,7 +29,7 @@ FOLDER: Final = Path(__file__).parent / "eventlogs"
 
 #: Of the first 400, those that tell most: between them almost every kind of entry, with almost every kind of reason,
 #: outcome and rule, that those 400 have. Each has one that no other of them has.
-SEEDS: Final = (57, 60, 116, 138, 149, 161, 168, 190, 322, 324, 341)
+SEEDS: Final = (2, 13, 16, 22, 88, 145, 164, 232, 301, 323, 351, 360)
 
 
 def path(seed: int) -> Path:
