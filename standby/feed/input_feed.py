@@ -231,12 +231,21 @@ class InputFeed:
     def _connect(self) -> None:
         if self._spare is not None:
             self._spare.idle()
-        self._input_bounds().ask([(topic, 0) for topic in self._inputs])
+        self._ask_for_bounds()
         if self._spare is None:
             reader = self._reader()
             with _closed_on_error(reader):
                 reader.connect(timeout_seconds=5)
             self._spare = reader
+
+    def _ask_for_bounds(self) -> None:
+        """Connect to a broker with part of the input. Raises `Transient` if none answers."""
+        try:
+            # Enough in most cases: this is done every few seconds, and a job may have thousands of partitions.
+            self._input_bounds().ask([(topic, 0) for topic in self._inputs])
+        except Transient:
+            # The partitions of the standbys here may answer although the first ones have no leader.
+            self._input_bounds().ask(self._partitions)
 
     def _recent(self) -> pa.Table | None:
         """Return some of the last records of the input, in the form of a micro-batch."""

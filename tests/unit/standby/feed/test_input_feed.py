@@ -39,6 +39,8 @@ class InputInMemory:
     def __init__(self) -> None:
         self.known: dict[int, tuple[int, int]] = {0: (0, 10)}
         self.readers: list[ReaderInMemory] = []
+        #: The partitions of each request for bounds.
+        self.asked: list[list[InputPartition]] = []
         #: The bound in bytes of each read.
         self.bounds: list[int] = []
         #: How many records a read returns at most, and the value of each.
@@ -51,7 +53,11 @@ class InputInMemory:
         self.on_read: Callable[[], bool] = lambda: True
 
     def ask(self, partitions: list[InputPartition]) -> dict[InputPartition, tuple[int, int]]:
-        return {each: self.known[each[1]] for each in partitions}
+        self.asked.append(list(partitions))
+        found = {each: self.known[each[1]] for each in partitions if each[1] in self.known}
+        if not found:
+            raise Transient("no leader")
+        return found
 
     def check(self, starts: Mapping[InputPartition, int]) -> None:
         if self.is_truncated:
@@ -381,6 +387,21 @@ def test_a_feed_is_warm_with_a_connected_reader_which_the_next_start_uses(make: 
     led.feed.close()
     assert led.source.open == []
     assert led.transform.is_closed
+
+
+def test_a_feed_becomes_warm_while_some_partition_has_no_leader(make: Callable[..., Led]) -> None:
+    """Partition 0 alone was asked for, so that no standby of any task became warm while it had no leader."""
+    led = make(2)
+    led.source.known = {1: (0, 10)}
+    led.feed.warm()
+    assert led.feed.is_warm
+    led.source.known, led.source.asked = {0: (0, 10), 1: (0, 10)}, []
+    led.feed._connect()
+    assert led.source.asked == [[("in", 0)]], "it is done often, and a job may have thousands of partitions"
+    led.source.known = {}
+    with pytest.raises(Transient, match="no leader"):
+        led.feed.warm()
+    led.feed.close()
 
 
 def test_a_reader_is_closed_if_it_cannot_connect_or_its_positions_are_wrong(make: Callable[..., Led]) -> None:
