@@ -51,8 +51,8 @@ class LocalReplicas:
         self._jobs: Mapping[str, JobKernel] = {}
         self._assignment: tuple[Wanted, ...] = ()
         self._definitions: Mapping[str, JobDefinition] = {}
-        self._closing_jobs: set[str] = set()
-        self._closer = Worker("closer").start()
+        #: Each job that is being closed, and since when.
+        self._closing_jobs: dict[str, tuple[JobKernel, float]] = {}
         self._codes = LoadedCode(environment.load_code, self._post_loaded, self._clock.monotonic)
         self._children = Children()
         self._prepared: frozenset[ReplicaId] = frozenset()
@@ -245,8 +245,11 @@ class LocalReplicas:
                     self._jobs = {each: other for each, other in self._jobs.items() if other is not job}
                     # Where another job uses them, too, they are seen again at the next look.
                     self._children.forget(job.pipeline.child_pids)
-                    self._closing_jobs.add(name)
-                    self._closer.put(partial(self._close_job, job))
+                    self._closing_jobs[name] = job, self._clock.monotonic()
+                    # A thread of its own: it may wait for code of the job, and others must not wait for that.
+                    closer = Worker(f"{name}-closer").start()
+                    closer.put(partial(self._close_job, job))
+                    closer.close()
         for name, definition in self._definitions.items():
             if name not in self._jobs and name not in self._closing_jobs and self._broken is None:
                 self._begin_job(definition)
@@ -264,7 +267,7 @@ class LocalReplicas:
         try:
             job.close()
         finally:
-            self._conductor.put(partial(self._closing_jobs.discard, job.definition.name))
+            self._conductor.put(partial(self._closing_jobs.pop, job.definition.name))
 
     def _tell_jobs(self) -> None:
         """Pass to each job the tasks that are becoming active, and the partitions to watch."""
@@ -345,6 +348,10 @@ class LocalReplicas:
             if dead is not None:
                 self._environment.marks.lose_child(name, dead.status, has_run=job.pipeline.has_run_in_child)
                 self._break(f"child process {dead.pid} is dead", may_be_code=True)
+        for name, (job, began) in self._closing_jobs.items():
+            if name in self._definitions and now - began > job.way_seconds:
+                # Only the end of the process lets the next run of the job begin here.
+                self._break(f"job {name} did not close within {now - began:.0f} s")
         for held in self._held.values():
             if held.broken is not None:
                 self._break(held.broken)
@@ -361,7 +368,6 @@ class LocalReplicas:
 
     def _end_if_done(self) -> None:
         if self._is_closing and not self._held and not self._jobs and not self._closing_jobs:
-            self._closer.close()
             self._codes.close()
             self._conductor.end()
             self._is_empty.set()

@@ -172,7 +172,7 @@ def test_every_thread_ends_with_its_container(lab: MemoryLab) -> None:
         # At once, so that some are demoted between their claim and their first batch.
         active.stand_by(0, epoch)
     active.close()
-    names = ("commit-", "replica-", f"{JOB}-", "conductor", "closer")
+    names = ("commit-", "replica-", f"{JOB}-", "conductor")
     for thread in set(threading.enumerate()) - before:
         if thread.name.startswith(names):
             thread.join(PATIENCE_SECONDS)
@@ -695,6 +695,31 @@ def test_a_job_created_again_runs_as_it_is_defined_now(lab: MemoryLab) -> None:
     standby.eventually(lambda: len(standby.feeds.made) == 2 and standby.feeds.made[0].is_closed)
     standby.await_phase(Phase.TAILING)
     assert standby.replicas.revisions == {JOB: 4}
+
+
+def test_a_job_that_does_not_close_keeps_no_other_job_from_its_next_run(lab: MemoryLab) -> None:
+    """The jobs of a container were closed by one thread, one after the other."""
+    lab.clock.hold()
+    container, hold = lab.container("a"), Hold()
+
+    def runs(run: str) -> dict[str, JobDefinition]:
+        return {
+            name: msgspec.structs.replace(lab.definition, name=name, run=run) for name in ("another", JOB)
+        }
+
+    def running() -> dict[str, str]:
+        return {name: job.definition.run for name, job in container.replicas._jobs.items()}
+
+    container.replicas.obey((), runs("run"))
+    container.eventually(lambda: running().keys() == {"another", JOB} and len(container.feeds.made) == 2)
+    closed = container.replicas._jobs["another"].pipeline._effects.feed
+    assert isinstance(closed, MemoryFeed)
+    closed.close = hold  # type: ignore[method-assign]
+    container.replicas.obey((), runs("run 2"))
+    container.eventually(lambda: running() == {JOB: "run 2"})
+    # Its own next run cannot begin in this process.
+    breaks_after(COMMIT + 60, container, "job another did not close within")
+    hold.let_go()
 
 
 def test_the_same_run_and_revision_is_the_same_whatever_else_differs(lab: MemoryLab) -> None:
