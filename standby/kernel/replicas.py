@@ -348,14 +348,17 @@ class LocalReplicas:
             if dead is not None:
                 self._environment.marks.lose_child(name, dead.status, has_run=job.pipeline.has_run_in_child)
                 self._break(f"child process {dead.pid} is dead", may_be_code=True)
-        for name, (job, began) in self._closing_jobs.items():
-            if name in self._definitions and now - began > job.way_seconds:
-                # Only the end of the process lets the next run of the job begin here.
-                self._break(f"job {name} did not close within {now - began:.0f} s")
+        self._look_at_closing_jobs(now)
         for held in self._held.values():
             if held.broken is not None:
                 self._break(held.broken)
         return changed
+
+    def _look_at_closing_jobs(self, now: float) -> None:
+        for name, (job, began) in self._closing_jobs.items():
+            if name in self._definitions and now - began > job.way_seconds:
+                # Only the end of the process lets the next run of the job begin here.
+                self._break(f"job {name} did not close within {now - began:.0f} s")
 
     def _break(self, reason: str, *, may_be_code: bool = False) -> None:
         """Make the container end. ``may_be_code``: a job's code may be the cause."""

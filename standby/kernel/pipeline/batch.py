@@ -212,27 +212,36 @@ class BatchRunner:
                 batch = each.batch
                 each.active.note_step(StartStep.COMPUTED)
                 commits[each.active.commit(batch.start, batch.end, each.outputs, each.changes)] = each
-            for done in self.clock.completed(commits, self._commit_seconds):
-                failure = commits[done].failure_of(done)
-                if failure is None:
-                    self.commits += 1
-                    each = commits[done]
-                    each.active.throughput.note(
-                        each.batch.end.total - each.batch.start.total, self.clock.monotonic()
-                    )
-                    if each.rest is not None:
-                        left.append(each.rest)
-                    self._probe(TASK_COMMITTED)
-                else:
-                    failures.append(failure)
+            for done in self.clock.completed(tuple(commits), self._commit_seconds):
+                self._note_end(done, commits.pop(done), left, failures)
         except concurrent.futures.TimeoutError:
-            failures.extend(self._give_up(commits))
+            self._abandon(commits)
+            for commit, each in commits.items():
+                # Some may have ended just now, and succeeded.
+                self._note_end(commit, each, left, failures)
         except BaseException:
             # The feed restarts from the committed offsets: no commit may still be running by then.
             have_ended(self.clock, commits, self._commit_seconds)
-            self._failures.extend(each.failure for each in (*failures, *self._give_up(commits)))
+            self._abandon(commits)
+            for commit, each in commits.items():
+                self._note_end(commit, each, left, failures)
+            self._failures.extend(each.failure for each in failures)
             raise
         return left
+
+    def _note_end(
+        self, commit: Future[None], of: _Computed, left: list[_Part], failures: list[TaskFailed]
+    ) -> None:
+        """Take note of a completed commit: add its failure to ``failures``, or what is to follow it to ``left``."""
+        failure = of.failure_of(commit)
+        if failure is not None:
+            failures.append(failure)
+            return
+        self.commits += 1
+        of.active.throughput.note(of.batch.end.total - of.batch.start.total, self.clock.monotonic())
+        if of.rest is not None:
+            left.append(of.rest)
+        self._probe(TASK_COMMITTED)
 
     def warm(self) -> StepFunction:
         """Return the job's step, importing it if necessary, so that no batch has to wait. Raises as the import."""
@@ -338,9 +347,8 @@ class BatchRunner:
             _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
             raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error), Fault.REFUSED)) from error
 
-    def _give_up(self, commits: Mapping[Future[None], _Computed]) -> list[TaskFailed]:
+    def _abandon(self, commits: Mapping[Future[None], _Computed]) -> None:
         """Abandon hanging commits. Seen when a broker dies at the wrong moment; no time-out ends them."""
-        failures = []
         for commit, each in commits.items():
             if not commit.done():
                 # Its content is not to blame for what has not begun.
@@ -351,10 +359,6 @@ class BatchRunner:
                     else "the markers of the last commit are not seen"
                 )
                 each.active.abandon(f"{why} after {self._commit_seconds:.0f} s", is_late=is_late)
-            failure = each.failure_of(commit)
-            if failure is not None:
-                failures.append(failure)
-        return failures
 
 
 def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
@@ -10,11 +13,19 @@ import pyarrow as pa
 import pytest
 
 from standby.errors import BrokenInvariant
+from standby.kernel.active.throughput import Throughput
+from standby.kernel.marks import Marks
+from standby.kernel.pipeline.batch import BatchRunner
 from standby.kernel.pipeline.parts import head_rows, rows_before, split_part
+from standby.kernel.probes import no_probe
 from standby.ports import Deliver, TaskBatch
-from standby.shared.model import Offsets, TaskId
+from standby.replica.outbox import Outputs
+from standby.replica.store.overlay import BatchState, Changes, Postponed
+from standby.shared.model import Offsets, StartStep, TaskId
 from tests.fakes import ledger_job
+from tests.fakes.clock import HandClock
 from tests.fakes.feed import MemoryFeed
+from tests.fakes.jobs import job_config
 from tests.memory_lab import MakeLab
 
 
@@ -48,6 +59,49 @@ def test_a_batch_that_is_committed_already_is_refused_before_the_step_sees_it(ma
     assert refused, "nothing came again"
     assert len(seen) == len(set(seen)), "the step was called twice with the same input"
     lab.assert_exact()
+
+
+class LateClock(HandClock):
+    """Tells of a time-out although what was waited for ends just then; waits for nothing."""
+
+    def completed(self, futures: Iterable[Future[Any]], seconds: float) -> Iterator[Future[Any]]:
+        """Yield the first that has ended."""
+        first, *_ = futures
+        yield first
+        raise concurrent.futures.TimeoutError
+
+
+class PromptTask:
+    """An active task, as far as a batch needs one, each of whose commits ends at once."""
+
+    def __init__(self, task: TaskId) -> None:
+        self.task, self.committed, self.store = task, Offsets.of(0), None
+        self.throughput = Throughput(0)
+
+    def note_step(self, step: StartStep) -> None:
+        """Note nothing."""
+
+    def commit(self, start: Offsets, end: Offsets, outputs: Outputs, changes: Changes) -> Future[None]:
+        assert start == self.committed
+        self.committed = end
+        ended = Future[None]()
+        ended.set_result(None)
+        return ended
+
+
+def test_a_commit_that_ends_with_its_time_out_is_followed_by_the_rest_of_the_batch() -> None:
+    """The rest was dropped, the batch counted as done, and the next one was refused as a defect."""
+
+    def step(rows: Any, state: BatchState, out: Any) -> None:
+        if rows.num_rows > 1:
+            raise Postponed(1, {})
+
+    runner = BatchRunner(lambda: step, job_config(), 1, no_probe, Marks(), LateClock())
+    tasks: dict[TaskId, Any] = {each: PromptTask(each) for each in (TASK, TaskId("j", "main", 1))}
+    rows = pa.table({"_offset": [0, 1]})
+    runner.run([TaskBatch(each, Offsets.of(0), Offsets.of(2), rows) for each in tasks], tasks)
+    assert [each.committed for each in tasks.values()] == [Offsets.of(2)] * 2
+    assert runner.commits == 4
 
 
 # ---- never within a record, and with what was dropped on one side ----
