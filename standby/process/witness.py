@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import select
@@ -28,7 +29,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
@@ -40,6 +41,11 @@ from standby.process.stillness import is_at_rest, is_stopped
 #: How long the witness stays available: longer than a change of leaders takes, and not longer than a container on
 #: the same host can wait for the memory.
 _STAYS_SECONDS: Final = 5.0
+
+#: How long it waits for a descriptor when it has none for a connection.
+_PAUSE_SECONDS: Final = 0.05
+
+_SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 #: Maximum number of answered connections without a confirmation.
 _MOST_ANSWERED: Final = 256
@@ -362,29 +368,44 @@ def _answer_all(port: socket.socket, answer: bytes, answered: dict[int, socket.s
     port.setblocking(False)
     poll = select.poll()
     poll.register(port, select.POLLIN)
+
+    def drop_oldest() -> None:
+        oldest = next(iter(answered))
+        poll.unregister(oldest)
+        answered.pop(oldest).close()
+
+    def make_room() -> None:
+        """Without a descriptor for what waits, which may be the leader: the oldest one may be a stranger's."""
+        if answered:
+            drop_oldest()
+        time.sleep(_PAUSE_SECONDS)
+
     while (left := until - time.monotonic()) > 0:
         for number, _ in poll.poll(1000 * left):
             if number == port.fileno():
-                for each in _accepted(port, answer):
+                for each in _accepted(port, answer, make_room):
                     answered[each.fileno()] = each
                     poll.register(each, select.POLLIN)
                 continue
+            if number not in answered:
+                continue  # dropped just now
             if _has_read(answered[number]):
                 return
             poll.unregister(number)
             answered.pop(number).close()
         while len(answered) > _MOST_ANSWERED:
-            # Drop the oldest.
-            oldest = next(iter(answered))
-            poll.unregister(oldest)
-            answered.pop(oldest).close()
+            drop_oldest()
 
 
-def _accepted(port: socket.socket, answer: bytes) -> list[socket.socket]:
-    """Return the connection that was accepted and answered, if any."""
+def _accepted(
+    port: socket.socket, answer: bytes, make_room: Callable[[], object] = lambda: None
+) -> list[socket.socket]:
+    """Return the connection that was accepted and answered, if any; ``make_room`` if there is no descriptor for it."""
     try:
         connection, _ = port.accept()
-    except OSError:
+    except OSError as error:
+        if error.errno in _SHORT:
+            make_room()
         return []
     try:
         connection.setblocking(False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,15 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from standby.process import witness
 from standby.process.last_words import LastWords, last_words
 from standby.process.stillness import is_at_rest, state_of
 from standby.process.witness import AT_DISK, MOST_BYTES, READ, STILL, WitnessNote
 from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
+from tests.meanwhile import background
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 ROOT = Path(__file__).parents[4]
@@ -350,6 +354,54 @@ def test_a_process_of_a_pool_and_its_witness_end_with_their_node() -> None:
 
 WITNESS = "the witness of process 7:"
 BEGUN = f"{WITNESS} it has begun"
+
+
+class ScarcePort(socket.socket):
+    """A port with so many descriptors for the connections that are accepted there."""
+
+    left, refusals = 0, 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, if there is a descriptor for it."""
+        if self.left == 0:
+            self.refusals += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        self.left -= 1
+        return super().accept()
+
+
+@pytest.fixture
+def scarce() -> Iterator[ScarcePort]:
+    with ScarcePort(socket.AF_INET, socket.SOCK_STREAM) as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        yield port
+
+
+def test_a_witness_without_descriptors_does_not_spin(
+    scarce: ScarcePort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness, "_STAYS_SECONDS", 3 * A_MOMENT_SECONDS)
+    monkeypatch.setattr(witness, "_PAUSE_SECONDS", A_MOMENT_SECONDS, raising=False)
+    with socket.create_connection(scarce.getsockname()):
+        witness.answer_connections(scarce, b"answer")
+    assert 1 <= scarce.refusals <= 4
+
+
+def test_a_witness_without_descriptors_answers_the_newest_and_drops_the_oldest(scarce: ScarcePort) -> None:
+    scarce.left = 1
+    with (
+        socket.create_connection(scarce.getsockname()) as stranger,
+        socket.create_connection(scarce.getsockname()) as leader,
+    ):
+        answering = background(lambda: witness.answer_connections(scarce, b"answer"))
+        assert stranger.recv(10) == b"answer"
+        soon(lambda: scarce.refusals > 0, "it has a descriptor")
+        assert stranger.recv(10) == b""
+        scarce.left = 1
+        assert leader.recv(10) == b"answer"
+        leader.sendall(witness.READ)
+        answering.result(PATIENCE_SECONDS)
 
 
 def test_last_words() -> None:
