@@ -275,9 +275,10 @@ class Broker(Protocol):
         """Return the last stable offset of each place; left out without an answer, as in `changelog_ends`."""
         ...
 
-    def is_visible(self, place: Place, offset: int) -> bool:
+    def is_visible(self, place: Place, offset: int) -> bool | None:
         """Return whether a committed record is at this offset, or the offset has been deleted by retention.
 
+        None when no record is there for any reader: compaction has removed it, be it committed or aborted.
         Raises `Transient`, and `Unavailable` when reading is not permitted.
         """
         ...

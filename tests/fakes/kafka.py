@@ -357,12 +357,15 @@ class MemoryBroker:
                 raise Transient("reading stable ends: no leader")
             return {each: self._kafka.stable_end(each) for each in told}
 
-    def is_visible(self, place: Partition, offset: int) -> bool:
+    def is_visible(self, place: Partition, offset: int) -> bool | None:
         with self._present("reading a record"):
             self._answer("is_visible")
             self._check_readable(place, offset, offset + 1)
             start, end = self._kafka.starts[place], self._kafka.stable_end(place)
-            return offset < start or (offset < end and _is_visible(self._kafka.logs[place][offset]))
+            if offset < start or offset >= end:
+                return offset < start
+            entry = self._kafka.logs[place][offset]
+            return None if entry.is_marker else _is_visible(entry)
 
     def committed(self, partitions: Collection[int]) -> Mapping[int, Sequence[Committed | None]]:
         self._kafka.committed_asked.append(tuple(partitions))

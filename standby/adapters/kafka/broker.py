@@ -162,13 +162,19 @@ class KafkaBroker:
         found, _ = self._offsets.ask(places, IsolationLevel.READ_COMMITTED, (LATEST,))
         return {place: offset for place, (offset,) in found.items()}
 
-    def is_visible(self, place: Place, offset: int) -> bool:
-        """Return whether a committed record is at this offset, or the offset has been deleted by retention."""
+    def is_visible(self, place: Place, offset: int) -> bool | None:
+        """Return whether a committed record is at this offset; see `standby.kernel.ports.Broker.is_visible`."""
         ((first, end),) = self._bounds([place], IsolationLevel.READ_COMMITTED)
         if not first <= offset < end:
             return offset < first
+        if self._is_read(clients.INPUT, place, offset):
+            return True
+        return False if self._is_read(clients.RECORDS, place, offset) else None
+
+    def _is_read(self, kind: ClientKind[Consumer], place: Place, offset: int) -> bool:
+        """Return whether such a reader finds a record at this offset."""
         # Rare: a reader of its own is simpler than one that is kept.
-        reader = self._of_group(clients.INPUT)
+        reader = self._of_group(kind)
         at = TopicPartition(*place, offset)
         what = f"reading {at.topic}-{at.partition} at {offset}, to check whether the committed record there is visible"
         with _read_by(reader, what):

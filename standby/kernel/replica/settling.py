@@ -187,18 +187,24 @@ class TransactionSettlement:
             return
         ends = {(topic, number): offset + 1 for topic, number, offset in newest.unseen}
         behind = self._await_ends(ends, _OPEN_SECONDS)
-        touched = self._aborted_places() if behind else frozenset()
+        touched = self._aborted_places() if behind else None
         if behind and (touched is None or touched & {*behind}):
             # The open transaction may belong to another task; Kafka aborts it after its time-out.
             behind = self._await_ends(ends, self._stable_seconds)
+        seen = {
+            (topic, number): self.job.broker.is_visible((topic, number), offset)
+            for topic, number, offset in newest.unseen
+            if (topic, number) not in behind
+        }
+        if None in seen.values():
+            touched = self._aborted_places()
+        # Elsewhere, no marker of the lost batch has ended, or will end, what is open or was compacted.
+        may_be_lost = {place for place in ends if touched is None or place in touched}
         lost = [
             (topic, number, offset)
             for topic, number, offset in newest.unseen
-            if (
-                touched is None or (topic, number) in touched
-                if (topic, number) in behind
-                else not self.job.broker.is_visible((topic, number), offset)
-            )
+            if (is_seen := seen.get((topic, number))) is False
+            or (is_seen is None and (topic, number) in may_be_lost)
         ]
         if lost:
             raise lost_outputs(lost, newest.batch, self.replica.task)

@@ -313,6 +313,19 @@ def test_committed_output_is_visible_in_front_of_another_open_transaction(task: 
     assert task.kafka.sweeps == 0
 
 
+@pytest.mark.parametrize("has_written", [True, False])
+def test_committed_output_that_was_compacted_is_not_lost_if_nothing_of_the_lost_batch_was_written_there(
+    task: Task, has_written: bool
+) -> None:
+    """Its marker came late. Only an abort there could have ended it in another way."""
+    task.transaction(1, outputs=1)
+    task.transaction(2, commits=False, begins=not has_written, outputs=1, unseen=UNSEEN)
+    # Nothing is at this offset for any reader.
+    task.kafka.logs[OUT][0] = replace(task.kafka.logs[OUT][0], is_marker=True)
+    with pytest.raises(StateMismatch, match="not visible in out-0") if has_written else nullcontext():
+        task.settle()
+
+
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_sweep_is_complete_when_its_own_marker_is_there(task: Task, comes: bool) -> None:
     """Also late, and behind another task's open transaction."""
