@@ -54,7 +54,9 @@ class RegistrationState(enum.Enum):
 
 
 #: The part of a replica's status whose changes are reported at once.
-Reported = tuple[ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None]
+Reported = tuple[
+    ReplicaId, Role, Phase, int, int, int | None, bool | None, str, bool, InputFailures | None, int
+]
 
 #: The part of a report whose changes are sent at once; compared with the last one sent on the same stream.
 Signature = tuple[bool, Mapping[str, int], bool, tuple[Reported, ...]]
@@ -217,6 +219,8 @@ def signature(state: ControlState) -> Signature:
             each.detail,
             each.is_prepared,
             each.failures,
+            # Input that is left out is never to go unsaid, and the process may end before the next regular report.
+            each.skipped,
         )
         for each in sorted(state.statuses.values(), key=lambda each: each.replica)
     )

@@ -400,6 +400,7 @@ def test_what_others_decide_by_is_reported_at_once_and_offsets_with_the_next_reg
         status(lag_ms=5, detail="fenced"),
         status(lag_ms=5, is_prepared=True),
         status(lag_ms=5, failures=InputFailures(3, 1)),
+        status(lag_ms=5, skipped=1),
     ):
         played = having(status(lag_ms=5))
         played.statuses = {REPLICA: after}
