@@ -202,7 +202,12 @@ class TaskStore:
                 self.flush()
                 self._open.close()
                 self._database = None
-                self._database = self._open_database(self._directory / DATABASE, Profile.SERVING)
+                try:
+                    self._database = self._open_database(self._directory / DATABASE, Profile.SERVING)
+                except BaseException:
+                    # A later `close` finds nothing to close.
+                    self.drop()
+                    raise
                 self._profile = Profile.SERVING
 
     def close(self) -> None:

@@ -225,6 +225,24 @@ def test_far_behind_it_loads_and_later_serves(disk: MemoryDisk, tmp_path: Path) 
     store.close()
 
 
+def test_a_state_that_cannot_be_opened_to_serve_keeps_no_descriptor(disk: MemoryDisk, tmp_path: Path) -> None:
+    """The directory stayed open until the process ended, one more each time."""
+
+    def is_open(directory: Path) -> bool:
+        return directory in {each.resolve() for each in Path("/proc/self/fd").iterdir()}
+
+    store = opened(tmp_path / "t", disk.open, end=10_000_000)
+    assert is_open(tmp_path / "t")
+    store._open_database = Mock(side_effect=Unavailable("the disk is full"))
+    with pytest.raises(Unavailable, match="the disk is full"):
+        store.serve()
+    with pytest.raises(Unavailable, match="the store is closed"):
+        store.get_many([b"k"])
+    store.close()
+    assert not is_open(tmp_path / "t")
+    opened(tmp_path / "t", disk.open).close()
+
+
 def test_after_a_crash_the_state_is_that_of_the_last_flush_which_an_idle_store_does_often_enough(
     disk: MemoryDisk, tmp_path: Path
 ) -> None:
