@@ -357,7 +357,8 @@ class SparkTransform:
                     del self._plans[slots]
                     self._left.append((plan, self._clock.monotonic()))
             return result if passing is None else passing.restored(result, rows)
-        except StandfastError:
+        except (StandfastError, MemoryError):
+            # The result of fewer rows may fit.
             raise
         except Exception as error:
             judged = self._judged(spark, error)

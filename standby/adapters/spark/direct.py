@@ -52,6 +52,10 @@ _LIST_BELOW: Final = "spark.sql.execution.arrow.localRelationThreshold"
 #: The class of Java's exception when a file cannot be written.
 _NOT_WRITTEN: Final = "java.io.IOException"
 
+#: A result of at least so many bytes that does not fit on the disk is too much. A smaller one does not fit because the
+#: disk is full of something else.
+_MUCH_BYTES: Final = 16 << 20
+
 #: How long parts have to end after an interrupt.
 _END_SECONDS: Final = 0.5
 
@@ -188,19 +192,19 @@ class DirectPlan:
     def run(self, rows: pa.Table, group: str) -> pa.Table:
         """Return the result for ``rows``, in their order. Not thread-safe.
 
-        Raises what an expression raises, and `Transient` after a `cancel` of the ``group``, or without room for rows.
+        Raises what an expression raises, `MemoryError` for a result that is too large, and `Transient` after a `cancel`
+        of the ``group``, or without room for rows.
         """
         with self._guard:
             self._group, self._is_cancelled = group, False
         try:
             return self._run(rows)
         except Py4JJavaError as error:
-            is_repeatable = self.is_usable and not is_fatal(error)
-            if not is_repeatable or error.java_exception.getClass().getName() != _NOT_WRITTEN:
+            if not (self.is_usable and _is_not_written(error)):
                 raise
             # A result may be many times as large as its rows.
             _LOG.info("the result of a batch does not fit into memory: %s", first_line(error))
-            return self._run(rows, on_disk=True)
+            return self._run_on_disk(rows)
         finally:
             with self._guard:
                 self._group = None
@@ -238,6 +242,18 @@ class DirectPlan:
                 self._sums.merge(each)
                 each.reset()
         return pa.concat_tables(part.result() for part in parts).cast(self._schema)
+
+    def _run_on_disk(self, rows: pa.Table) -> pa.Table:
+        try:
+            return self._run(rows, on_disk=True)
+        except Py4JJavaError as error:
+            if _is_not_written(error) and self._exchange.has_filled_disk(_MUCH_BYTES):
+                # With fewer rows it may fit.
+                why = error.java_exception.getMessage()
+                raise MemoryError(
+                    f"the result of a batch fits neither into memory nor on the disk: {why}"
+                ) from error
+            raise
 
     def _interrupt(self) -> None:
         with self._guard:
@@ -318,6 +334,10 @@ class DirectPlan:
             # The client tells the JVM of what is no longer used up to a second later.
             for each in (batches, pieces, partition):
                 self._client.garbage_collect_object(each._target_id, enqueue=False)  # noqa: SLF001
+
+
+def _is_not_written(error: Py4JJavaError) -> bool:
+    return not is_fatal(error) and bool(error.java_exception.getClass().getName() == _NOT_WRITTEN)
 
 
 def _threads(count: int, prepare: Callable[[], None]) -> ThreadPoolExecutor:

@@ -74,6 +74,11 @@ class RowExchange:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise Transient(f"the rows of a batch cannot be written to {place.parent}: {reason}") from error
 
+    def has_filled_disk(self, least: int) -> bool:
+        """Return whether the files are of at least that many bytes, and there is no room for many more beside them."""
+        size = sum(each.stat().st_size for each in self._directory.iterdir())
+        return size >= least and not _has_room(self._spare, size)
+
     def clear(self) -> None:
         """Free the memory of the rows."""
         for place in {self._directory, self._spare}:

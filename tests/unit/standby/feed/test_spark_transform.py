@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -416,6 +417,50 @@ def test_a_result_for_which_there_is_no_room_in_memory_is_on_disk(
     for value in (b"b", b"c"):
         assert transform.run(rows([value]))["value"].to_pylist() == [value]
     assert [Path(path).is_relative_to(tmp_path) for path in opened] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("much", "error", "said"),
+    [
+        (1, MemoryError, "neither into memory nor on the disk: No space left on device"),
+        (1 << 30, Transient, "Spark failed"),
+    ],
+)
+def test_a_result_that_fills_the_disk_is_too_much_and_on_a_disk_that_is_full_it_is_not(
+    make: Make,
+    spark: Spark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    much: int,
+    error: type[Exception],
+    said: str,
+) -> None:
+    transform = make()
+    transform.run(rows([b"a"]))
+    plan = transform._plans[1]
+    assert isinstance(plan, DirectPlan)
+    monkeypatch.setattr(plan._exchange, "_spare", tmp_path / "rows")
+    monkeypatch.setattr(exchange, "_ROOM", 1 << 60)
+    monkeypatch.setattr(direct, "_MUCH_BYTES", much)
+    jvm: Any = spark.session._jvm
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "_new_file", lambda _: jvm.java.io.FileOutputStream("/dev/full"))
+        with pytest.raises(error, match=said):
+            transform.run(rows([b"b"]))
+    assert list(tmp_path.iterdir()) == []
+    assert transform.run(rows([b"c"]))["value"].to_pylist() == [b"c"]
+
+
+def test_a_result_for_which_python_has_no_memory_is_too_much(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform = make()
+    transform.run(rows([b"a"]))
+    monkeypatch.setattr(
+        transform._plans[1], "run", Mock(side_effect=pa.ArrowMemoryError("malloc of size 9 failed"))
+    )
+    with pytest.raises(MemoryError, match="malloc of size 9 failed"):
+        transform.run(rows([b"b"]))
 
 
 def test_a_batch_whose_connection_was_lost_is_no_result(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
