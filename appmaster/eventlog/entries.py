@@ -228,7 +228,7 @@ class SpareTakenData(EntryData):
 class LostData(EntryData):
     """A container that is lost."""
 
-    role: Annotated[str | None, "`active` when it had any active, else `standby`; null: it held nothing"]
+    role: Annotated[str | None, "`active`, `standby`, or `mixed` when it had both; null: it held nothing"]
     actives: Annotated[int, "for how many tasks it was active"]
     replicas: Annotated[int, "how many it held"]
     silent_ms: Annotated[int | None, "from its last message to the verdict"] = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from appmaster.eventlog import entries
 from appmaster.eventlog.entries import DECIDED, EntryKind, LogEntry
-from appmaster.eventlog.of_containers import Entries, ended
+from appmaster.eventlog.of_containers import Entries, ended, lost_data
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state.actions import Outcome
 from appmaster.planning.state.job import JobState
@@ -140,7 +140,7 @@ def _miss_active(before: ClusterView, action: todo.MissActive, after: ClusterVie
     copy = held[0].active or 0
     yield LogEntry(
         EntryKind.CONTAINER_LOST,
-        entries.LostData("active", len(held), len(held)),
+        lost_data(before, action.missed.container),
         job=action.processor.job,
         copy=copy,
         container=action.missed.container,

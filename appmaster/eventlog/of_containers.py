@@ -58,18 +58,18 @@ def ended(
         yield LogEntry(EntryKind.CONTAINER_GONE, container=container, host=known.host, reason=reason)
 
 
+def lost_data(view: ClusterView, container: str, silent_ms: int | None = None) -> entries.LostData:
+    """Return what a lost container held according to the records, for which the leader need not have heard from it."""
+    replicas, actives = len(view.assigned.get(container, {})), len(view.actives_in(container))
+    role = ("mixed" if actives < replicas else "active") if actives else "standby" if replicas else None
+    return entries.LostData(role, actives, replicas, silent_ms)
+
+
 def _lost(view: ClusterView, container: Container, loss: Reason[Loss], at_ms: int) -> LogEntry:
-    assigned = view.assigned.get(container.id, {})
-    actives = view.actives_in(container.id)
     job, home = view.job_of(container), view.home(container.id)
     return LogEntry(
         EntryKind.CONTAINER_LOST,
-        entries.LostData(
-            "active" if actives else "standby" if assigned else None,
-            len(actives),
-            len(assigned),
-            max(0, at_ms - container.heard_ms),
-        ),
+        lost_data(view, container.id, max(0, at_ms - container.heard_ms)),
         job=job.name if job is not None else None,
         copy=home.copy if home is not None else None,
         container=container.id,

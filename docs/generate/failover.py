@@ -117,7 +117,8 @@ are not affected.
 
 ## What is counted
 
-- A container that dies, becomes silent or fails is one failure of its role (`standfast_container_failures_total`).
+- A container that dies, becomes silent or fails is one failure of its role (`standfast_container_failures_total`),
+  which is `mixed` if it had both.
   A new leader counts one that it finds dead only if the records still have a copy there: else a former leader has
   counted its loss, or it was never used.
 - Each processor whose active moves to an in-sync standby is one failover (`standfast_failovers_total`). If no standby

@@ -108,6 +108,7 @@ TIMES: dict[str, int | None] = {"detected_ms": 1_000, "first_commit_ms": 1_090}
 COUNTED: tuple[tuple[LogEntry, str, tuple[str, ...]], ...] = (
     (lost(Loss.SILENT, "active"), "container_failures", ("j", "active", "silent")),
     (lost(Loss.SILENT, "standby"), "container_failures", ("j", "standby", "silent")),
+    (lost(Loss.SILENT, "mixed"), "container_failures", ("j", "mixed", "silent")),
     # Without a role, for a reason without a kind.
     (
         replace(lost(Loss.SILENT, None), reason="exit 137 after 4021 ms"),

@@ -7,13 +7,15 @@ from itertools import permutations
 
 import pytest
 
+from appmaster.eventlog.entries import LogEntry, LostData
 from appmaster.planning.plan import MOST_ACTIONS, plan
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.job import JobState
 from appmaster.planning.state.model import SpareSlotId
+from appmaster.planning.state.reasons import Loss, Reason
 from appmaster.planning.state.view import ClusterView, Command, Operation, Presence
-from standby.shared.model import Phase
+from standby.shared.model import Phase, Role
 from tests.fakes.yarn import FakeCluster, deployed
 from tests.unit.appmaster.planning.views import (
     ANOTHER,
@@ -157,6 +159,30 @@ def test_a_live_container_whose_port_refuses_is_dead_before_its_stream_breaks(cl
     cluster.tell(happened.PortProbed(process.container, process.incarnation, False, cluster.now_ms))
     lost = cluster.news("container_lost")[0]
     assert str(lost.reason) == "port-refused"
+
+
+def test_a_lost_container_of_a_mixed_job_had_the_roles_of_all_its_copies() -> None:
+    """Each has the actives of two tasks and the standbys of two others."""
+    cluster = deployed(tasks=6, containers=3, is_mixed=True, hosts=("h1", "h2", "h3", "h4"))
+    first = cluster.active_process(0)
+    held = [each.role for each in first.replicas.values()]
+    assert sorted(held) == [Role.ACTIVE] * 2 + [Role.STANDBY] * 2
+    cluster.kill(first.skein_id)
+    cluster.settle(10_000)
+    cluster.kill(cluster.active_process(1).skein_id)
+    # Its loss is noticed by the next leader, which knows only the records.
+    cluster.elect(2)
+    cluster.settle(10_000)
+    lost = cluster.news("container_lost")
+    assert [(each.reason.kind, roles_of(each)) for each in lost if isinstance(each.reason, Reason)] == [
+        (Loss.PORT_REFUSED, ("mixed", 2, 4)),
+        (Loss.GONE_BEFORE_TAKEOVER, ("mixed", 3, 4)),
+    ]
+
+
+def roles_of(entry: LogEntry) -> tuple[str | None, int, int]:
+    assert isinstance(entry.details, LostData)
+    return entry.details.role, entry.details.actives, entry.details.replicas
 
 
 def look_in_vain(cluster: FakeCluster) -> None:
