@@ -252,6 +252,9 @@ def _cluster_of(arguments: argparse.Namespace) -> ClusterConfig:
     wrong = sorted(each for each in flat if each not in allowed and not each.startswith("kafka."))
     if wrong:
         raise BadConfiguration(f"{', '.join(wrong)}: not a key of a cluster; set it in the file of a job")
+    if "code.hdfs.directory" in flat:
+        # Only here: in the file of a job that also runs on YARN it does no harm.
+        raise BadConfiguration("code.hdfs.directory: only for a Hadoop cluster; leave it out")
     variables = add_from_environment(flat)
     config = parse_named({**_OF_A_JOB, **in_one_form(flat), "cluster.name": arguments.cluster}, variables)
     return pool_of(config)

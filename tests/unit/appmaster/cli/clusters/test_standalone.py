@@ -67,6 +67,7 @@ def test_init_refuses_what_a_cluster_cannot_have(tmp_path: Path, capsys: pytest.
         ([*SERVERS, "--set", "yarn.queue=x"], "yarn.queue: not a key"),
         ([*SERVERS, "--set", "code.directory=/x"], "in their state directories"),
         ([*SERVERS, "--set", "code.distributor=hdfs"], "needs a Hadoop cluster"),
+        ([*SERVERS, "--set", "code.hdfs.directory=/x"], "code.hdfs.directory: only for a Hadoop cluster"),
         ([*SERVERS, "--set", "kafka.sasl.password=x"], "everybody on this machine"),
     ):
         assert main(["init", "--cluster", "prod", "--to", str(tmp_path / "etc"), *more]) == 2, more
