@@ -328,6 +328,7 @@ class LeaderEffects:
             is_unfenceable=action.is_unfenceable,
             run=deployment.run,
             revision=deployment.revision,
+            is_at_risk=action.is_at_risk,
         )
         number = self._statuses[action.job] = self._statuses.get(action.job, 0) + 1
 

@@ -107,6 +107,8 @@ class StatusRecord(msgspec.Struct, frozen=True):
     """The run that it is about; empty: written by a release without it."""
     revision: int = 0
     """The revision that it is about."""
+    is_at_risk: bool = False
+    """Whether the event log says that its changelog is about to lose records."""
 
 
 class CellRecord(msgspec.Struct, frozen=True):

@@ -46,11 +46,11 @@ def _topic_noted(before: ClusterView, event: happened.TopicNoted, after: Cluster
 
 
 def _job_loaded(before: ClusterView, event: happened.JobLoaded, after: ClusterView) -> Entries:
-    known = before.jobs.get(event.name)
-    was_at_risk = known is not None and bool(known.changelog_risk)
-    if event.changelog_risk and not was_at_risk:
+    known, job = before.jobs.get(event.name), after.jobs[event.name]
+    was_at_risk = known.is_risk_logged if known is not None else event.was_at_risk
+    if job.is_risk_logged and not was_at_risk:
         yield LogEntry(EntryKind.CHANGELOG_AT_RISK, job=event.name, reason=event.changelog_risk)
-    elif was_at_risk and not event.changelog_risk:
+    elif was_at_risk and not job.is_risk_logged:
         yield LogEntry(EntryKind.CHANGELOG_SAFE, job=event.name)
     yield from _without_processor(before, after)
 

@@ -433,8 +433,7 @@ CATALOGUE: Final[Mapping[EntryKind, Described]] = {
     ),
     EntryKind.TOPIC_CHANGED: Described("An output topic was made again.", TopicData, ("job", "reason")),
     EntryKind.CHANGELOG_AT_RISK: Described(
-        "Brokers delete records of a job's changelog: its `cleanup.policy` is not `compact`. Each new leader "
-        "reports it again.",
+        "Brokers delete records of a job's changelog: its `cleanup.policy` is not `compact`.",
         about=("job", "reason"),
     ),
     EntryKind.CHANGELOG_SAFE: Described("They no longer do; what is deleted stays lost.", about=("job",)),

@@ -140,6 +140,7 @@ class JobLoading:
                 obstacle=topics.obstacle.of(definition) if topics.obstacle is not None else "",
                 changelog_risk=topics.risk,
                 is_changelog_known=topics.is_risk_known,
+                was_at_risk=status is not None and status.is_at_risk and status.run == definition.run,
                 is_over=_is_over(record, loaded),
             )
         ]

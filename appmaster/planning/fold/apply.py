@@ -117,6 +117,8 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             obstacle=event.obstacle,
             changelog_risk=event.changelog_risk,
             is_changelog_known=event.is_changelog_known,
+            is_risk_logged=_is_at_risk(None, event),
+            is_risk_recorded=event.was_at_risk,
             was_deployed=event.was_deployed,
             failure=event.failure,
             last_traceback=event.traceback,
@@ -146,8 +148,16 @@ def _job_loaded(view: ClusterView, event: happened.JobLoaded) -> ClusterView:
             obstacle=event.obstacle,
             changelog_risk=event.changelog_risk,
             is_changelog_known=event.is_changelog_known,
+            is_risk_logged=_is_at_risk(known, event),
         )
     return _reindexed(replace(view, jobs=put(view.jobs, event.name, job)), event.name)
+
+
+def _is_at_risk(known: Job | None, event: happened.JobLoaded) -> bool:
+    """Return whether a job's changelog is about to lose records; as was found last while this leader does not know."""
+    if event.changelog_risk or event.is_changelog_known or (known is not None and known.changelog_risk):
+        return bool(event.changelog_risk)
+    return known.is_risk_logged if known is not None else event.was_at_risk
 
 
 def _is_new_chance(known: Job, event: happened.JobLoaded) -> bool:

@@ -99,6 +99,7 @@ def _write_status(view: ClusterView, action: todo.WriteStatus, at_ms: int) -> Cl
         last_traceback="" if is_well else job.last_traceback,
         traceback=action.traceback,
         is_reported_over=action.is_over,
+        is_risk_recorded=action.is_at_risk,
     )
     view = replace(view, jobs=put(view.jobs, job.name, job))
     return unsettle(view, job.model.processors) if has_failed else view

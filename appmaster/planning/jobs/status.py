@@ -49,8 +49,8 @@ def statuses(turn: Turn) -> Iterator[Action]:
         is_well = state is JobState.DEPLOYED and not _fails(turn, job, troubles)
         traceback = job.last_traceback if job.is_wanted and not is_well else ""
         is_over = state is JobState.FAILED and job.is_over
-        reported = (job.state, job.reasons, job.traceback, job.is_reported_over)
-        if (state, found.reasons, traceback, is_over) != reported:
+        reported = (job.state, job.reasons, job.traceback, job.is_reported_over, job.is_risk_recorded)
+        if (state, found.reasons, traceback, is_over, job.is_risk_logged) != reported:
             yield WriteStatus(
                 job.name,
                 state.value,
@@ -60,6 +60,7 @@ def statuses(turn: Turn) -> Iterator[Action]:
                 traceback,
                 is_over,
                 bool(job.fencing_error),
+                job.is_risk_logged,
             )
 
 

@@ -161,6 +161,8 @@ class WriteStatus:
     """The job failed, and every task of it is fenced: no leader has anything left to do for it."""
     is_unfenceable: bool = False
     """Its tasks cannot be fenced at present; this is one of the reasons."""
+    is_at_risk: bool = False
+    """As `Job.is_risk_logged`."""
 
 
 @dataclass(frozen=True, slots=True)

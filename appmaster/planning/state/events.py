@@ -68,6 +68,8 @@ class JobLoaded:
     """Why its changelog is about to lose records; empty: it is not, as far as is known."""
     is_changelog_known: bool = False
     """Whether the brokers have said if it is."""
+    was_at_risk: bool = False
+    """Whether it was, as an earlier leader has found last."""
     is_fence_waived: bool = False
     """It is to end even if its tasks are not fenced, as an operator has decided."""
     is_over: bool = False

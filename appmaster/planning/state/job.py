@@ -174,6 +174,10 @@ class Job:
     """Why its changelog is about to lose records; empty: it is not, as far as is known."""
     is_changelog_known: bool = False
     """Whether the brokers have said if it is, to this leader."""
+    is_risk_logged: bool = False
+    """Whether the event log says that the changelog is at risk: as this leader or a former one has found last."""
+    is_risk_recorded: bool = False
+    """Its recorded status says so."""
     failure: Reason[FailureReason] | None = None
     """Why the job failed; None: it has not."""
     last_traceback: str = ""

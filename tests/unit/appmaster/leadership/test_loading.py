@@ -165,6 +165,14 @@ def test_whether_a_changelog_loses_records_is_known_once_the_brokers_have_said_i
         assert (job.changelog_risk, job.is_changelog_known) == (state.risk, state.is_risk_known)
 
 
+def test_a_risk_that_was_reported_is_of_the_run_that_the_status_is_about() -> None:
+    for run, was_at_risk in (("run1", True), ("run0", False)):
+        leader = Leader()
+        status = StatusRecord("deployed", run=run, revision=2, is_at_risk=True)
+        leader.load({"j1": loaded(record("j1"), status)}, ["j1"])
+        assert leader.view.jobs["j1"].is_risk_logged == was_at_risk
+
+
 def test_a_job_that_an_earlier_release_recorded_with_more_than_is_allowed_now_is_led() -> None:
     keys = {
         "cluster-manager.container.retry.count": "100000",

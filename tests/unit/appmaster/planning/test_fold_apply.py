@@ -207,6 +207,7 @@ def test_a_job_that_is_new_to_the_leader_is_as_it_is_recorded(whole: ClusterView
         failure=FAILED,
         last_traceback="Traceback",
         is_model_right=True,
+        is_risk_logged=True,
         **ASKED,
     )
     after = apply(of_view(jobs={})(whole), event)
@@ -224,7 +225,8 @@ def test_a_known_job_is_as_it_is_asked_for_now(whole: ClusterView) -> None:
     spec = replace(SPEC, standbys=1)
     view = of_job(refused=1, refusal="no module x", state=JobState.DEPLOYED)(whole)
     after = apply(view, loaded(view, spec=spec, **ASKED))
-    assert after.jobs == {"job": replace(view.jobs["job"], spec=spec, is_model_right=False, **ASKED)}
+    job = replace(view.jobs["job"], spec=spec, is_model_right=False, is_risk_logged=True, **ASKED)
+    assert after.jobs == {"job": job}
     assert after.unsettled == {PROCESSOR}
 
 

@@ -23,6 +23,7 @@ class Jobs(FakeCluster):
 
     def __post_init__(self) -> None:
         self.models: dict[str, JobModel] = {}
+        self.recorded: dict[str, todo.WriteStatus] = {}
         super().__post_init__()
 
     def ask(self, name: str, run: str = "run1", revision: int = 1, **more: object) -> None:
@@ -33,6 +34,8 @@ class Jobs(FakeCluster):
         self.tell(happened.JobLoaded(name, run, SPEC, model, policy, revision, **more))  # type: ignore[arg-type]
 
     def obey(self, action: todo.Action) -> None:
+        if isinstance(action, todo.WriteStatus):
+            self.recorded[action.job] = action
         if not isinstance(action, todo.WriteModel) or action.job == "job":
             super().obey(action)
             return
@@ -159,6 +162,26 @@ def test_a_changelog_at_risk_is_reported_once_and_ends_nothing() -> None:
         cluster.ask("other", is_changelog_known=True)
     assert cluster.kinds().count("changelog_safe") == 1
     assert jobs_at_risk(cluster) == {"other": 0}
+
+
+def test_a_new_leader_reports_a_changelog_at_risk_only_if_the_former_one_has_not() -> None:
+    """It does not know the changelog until the brokers have answered; what was reported is in the status."""
+    risk = "changelog c has cleanup.policy=delete"
+    cluster = two()
+    cluster.ask("other", changelog_risk=risk, is_changelog_known=True)
+    cluster.run(1_000)
+    for epoch, at_risk in ((2, risk), (3, "")):
+        cluster.elect(epoch)
+        was_at_risk = cluster.recorded["other"].is_at_risk
+        cluster.ask("other", was_at_risk=was_at_risk)
+        assert jobs_at_risk(cluster) == {}
+        cluster.run(1_000)
+        assert cluster.recorded["other"].is_at_risk, "the brokers have not said that it is over"
+        cluster.ask("other", was_at_risk=was_at_risk, changelog_risk=at_risk, is_changelog_known=True)
+        cluster.run(1_000)
+    assert not cluster.recorded["other"].is_at_risk
+    told = [each for each in cluster.kinds() if each.startswith("changelog_")]
+    assert told == ["changelog_at_risk", "changelog_safe"]
 
 
 def jobs_at_risk(cluster: Jobs) -> dict[str, float]:

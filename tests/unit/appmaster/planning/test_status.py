@@ -85,6 +85,7 @@ def short(view: ClusterView, *changes: Change) -> list[str]:
         pytest.param(True, of_job(notes=("an input grew",)), id="its reasons have"),
         pytest.param(True, of_job(traceback="x"), id="its traceback has"),
         pytest.param(True, of_job(is_reported_over=True), id="it is not over any more"),
+        pytest.param(True, of_job(is_risk_logged=True), id="its changelog is at risk"),
     ],
 )
 def test_a_status_is_written_if_it_has_changed(whole: ClusterView, change: Change, *, is_so: bool) -> None:
