@@ -117,9 +117,23 @@ class HadoopCode:
         self._remove_abandoned_drafts()
 
     def fetch(self, bundle: str, sources: Sequence[BundleSource], part: Path) -> None:
-        """Fetch the whole file; ``sources`` are not used."""
+        """Fetch the whole file; ``sources`` are not used.
+
+        If it is absent, a draft of it is as good. Whoever was killed in `forget` has left one, and the file is not
+        written again if a `publish` had found it just before.
+        """
         # The shell writes beside its target and renames, so an old part is removed only when the new file is complete.
-        self._must("-get", "-f", self._path(bundle), str(part))
+        get = ("-get", "-f")
+        status, said = self._run(*get, self._path(bundle), str(part))
+        if status == 0:
+            return
+        drafts = self._drafts(f".{bundle}.*") if _ABSENT in said else []
+        complete = [name for name, match in drafts if not match[2]]
+        if not complete:
+            raise Transient(
+                f"hadoop fs {' '.join(get)} {self._path(bundle)}: {said or f'exit status {status}'}"
+            )
+        self._must(*get, f"{self._directory}/{complete[0]}", str(part))
 
     def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
         """Rename the file, and remove it once the bundle is buried; otherwise it gets its name back.
@@ -163,16 +177,19 @@ class HadoopCode:
     def _draft(self, bundle: str) -> str:
         return f"{self._directory}/.{bundle}.{self._clock.now_ms()}.{uuid.uuid4().hex}"
 
+    def _drafts(self, pattern: str) -> list[tuple[str, re.Match[str]]]:
+        """Return the names of the drafts that match a pattern, each with what `_DRAFT` finds in it."""
+        # There may be none, which is an error to the shell.
+        _, listed, _ = self._call("-ls", "-C", f"{self._directory}/{pattern}")
+        names = (each.rpartition("/")[2] for each in listed.splitlines())
+        return [(name, match) for name in names if (match := _DRAFT.match(name)) is not None]
+
     def _remove_abandoned_drafts(self) -> None:
         try:
-            # There may be none, which is an error to the shell.
-            _, listed, _ = self._call("-ls", "-C", f"{self._directory}/.*")
-            drafts = [
-                (name, _DRAFT.match(name))
-                for name in (each.rpartition("/")[2] for each in listed.splitlines())
-            ]
             old_ms = self._clock.now_ms() - _DRAFT_MS
-            old = [f"{self._directory}/{name}" for name, match in drafts if match and int(match[1]) < old_ms]
+            old = [
+                f"{self._directory}/{name}" for name, match in self._drafts(".*") if int(match[1]) < old_ms
+            ]
             if old:
                 self._must("-rm", "-f", "-skipTrash", *old[:_AT_ONCE])
         except (Transient, Unavailable) as error:

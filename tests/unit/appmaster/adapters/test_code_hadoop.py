@@ -114,6 +114,24 @@ def test_bundle_is_available_again_although_its_candidate_ends(
     assert names(files) == [f"{DIGEST}.zip"]
 
 
+def test_bundle_is_fetched_although_its_candidate_was_killed_while_it_forgot_it(
+    code: HadoopCode, files: Path, source: Path, tmp_path: Path
+) -> None:
+    """Whoever published it again just before had found it, and so had written nothing."""
+    code.publish(DIGEST, source)
+    part, suffix = tmp_path / "part", f"{REAL.now_ms()}.{'a' * 32}"
+    aside = files / f".{DIGEST}.{suffix}"
+    (files / f"{DIGEST}.zip").rename(aside)
+    # Of one that is being published, and of another bundle.
+    for each in (f".{DIGEST}.{suffix}._COPYING_", f".{'0' * 64}.{suffix}"):
+        (files / each).write_bytes(b"")
+    code.fetch(DIGEST, (), part)
+    assert part.read_bytes() == DATA
+    aside.unlink()
+    with pytest.raises(Transient, match=f"{DIGEST}.zip.*No such file"):
+        code.fetch(DIGEST, (), part)
+
+
 def test_drafts_of_processes_that_were_killed_are_removed_a_day_later(
     code: HadoopCode, files: Path, source: Path
 ) -> None:
