@@ -189,9 +189,12 @@ class PoolCell:
             return
         self._settle_tried()
         self._give_back()
-        if not self._is_gathering():
+        is_gathering = self._is_gathering()
+        if not is_gathering:
             self._serve()
-        self._offer()
+        if not is_gathering or not self._members:
+            # Also that there is none any more.
+            self._offer()
 
     def _stale(self) -> None:
         """Cause the pool to be read again (a watch)."""

@@ -38,6 +38,7 @@ from standby.shared.model import (
     TaskRecord,
     Wanted,
 )
+from standby.shared.naming import POOL
 
 A = TypeVar("A", bound=todo.Action)
 
@@ -149,7 +150,7 @@ class FakeCluster:
         #: Request → what it asks of a process of a pool.
         self.demands: dict[str, Demand] = {}
         #: Cell → the attempt of it whose Skein AM answers; one that is away has none.
-        self.attempts = {each: f"{each}.1" for each in self.cells}
+        self.attempts = {each: POOL if self.is_pool else f"{each}.1" for each in self.cells}
         #: Cell → its latest attempt, as its record has it.
         self.latest = dict(self.attempts)
         self.model: JobModel | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from appmaster.planning.jobs.models import exhaustions, too_often
-from appmaster.planning.placement.pool_fit import has_room, why_no_process, why_none_waits
+from appmaster.planning.placement.pool_fit import has_room, is_pool, why_no_process, why_none_waits
 from appmaster.planning.placement.shared_containers import shared_containers, why_no_container
 from appmaster.planning.placement.turn import Cohort, Turn, is_current
 from appmaster.planning.placement.upgrade import why_kept
@@ -21,7 +21,6 @@ from appmaster.planning.state.view import Container, Presence, Trouble, TroubleK
 from locality.rules import closed_by
 from standby.replica.lifecycle import ENDED
 from standby.shared.model import Fault, Phase, ReplicaStatus, Role, SlotId, TaskRecord
-from standby.shared.naming import POOL
 
 #: Most reasons that a status lists; the rest is counted.
 _MOST_REASONS = 10
@@ -311,8 +310,7 @@ def _why_unplaced(turn: Turn, cohort: Cohort, slot: SlotId) -> str:
     if cohort.job.quarantined:
         return "not requested while its code is unavailable"
     if view.cells and not any(each.is_up for each in view.cells.values()):
-        is_pool = any(each.attempt == POOL for each in view.cells.values())
-        return "the pool has no processes" if is_pool else "no cell answers"
+        return "the pool has no processes" if is_pool(view) else "no cell answers"
     if why := _why_none_waits(turn, cohort, slot):
         return why
     attempts = view.attempts.get(slot)

@@ -11,6 +11,12 @@ from appmaster.planning.state.job import Job
 from appmaster.planning.state.model import SharedSlotId, Slot, SpareSlotId
 from appmaster.planning.state.view import ClusterView, Container
 from locality.fit import Demand, Rest, level, rest, serves, why_none
+from standby.shared.naming import POOL
+
+
+def is_pool(view: ClusterView) -> bool:
+    """Return whether containers are processes of a pool, which may have none at present."""
+    return any(each.attempt == POOL or each.processes for each in view.cells.values())
 
 
 def demand_of(job: Job, slot: Slot) -> Demand:
@@ -28,12 +34,11 @@ def demand_of(job: Job, slot: Slot) -> Demand:
 
 def rests(turn: Turn, demand: Demand) -> Mapping[str, Rest] | None:
     """Return each host with a process that fits and waits → what its best one would be left with; None on YARN."""
-    processes = turn.view.processes
-    if not processes:
+    if not is_pool(turn.view):
         return None
     if demand not in turn.rests:
         found: dict[str, Rest] = {}
-        for each in processes:
+        for each in turn.view.processes:
             if each.is_free and serves(each, demand):
                 mine = rest(demand, each.offer)
                 found[each.host] = min(mine, found.get(each.host, mine))

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from appmaster.planning.placement.pool_fit import demand_of
+from appmaster.planning.placement.pool_fit import demand_of, is_pool
 from appmaster.planning.placement.turn import Turn
 from appmaster.planning.state.model import Slot, job_of
 from appmaster.planning.state.view import ClusterView, RequestState
@@ -45,7 +45,7 @@ class PoolClaims:
 
     def __init__(self, turn: Turn, free: Iterable[PoolProcess] | None = None) -> None:
         view = turn.view
-        self.is_pool = bool(view.processes)
+        self.is_pool = is_pool(view)
         self._free = [*free] if free is not None else [each for each in view.processes if each.is_free]
         self._holder: dict[int, ProcessClaim] = {}
         self._held: dict[Slot, int] = {}

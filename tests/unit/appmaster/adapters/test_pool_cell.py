@@ -290,6 +290,7 @@ def test_the_end_of_a_claimed_process_is_posted_and_its_host_has_room_until_anot
     assert isinstance(found, happened.CellFound)
     assert (found.hosts, found.full) == (("h1", "h2"), frozenset())
     lab.join("h1", "b")
+    lab.turn()
     lab.clock.advance(RESTART_SECONDS)
     lab.turn()
     assert (lab.cell.hosts, lab.cell.full) == (("h1",), frozenset())
@@ -392,6 +393,30 @@ def test_a_pool_that_ended_and_comes_back_is_used_once_it_is_quiet_or_as_large_a
     start("d", "d")
     lab.turn()
     assert lab.claims(), "there are no more"
+
+
+def test_what_comes_to_an_emptied_pool_is_offered_once_it_is_quiet(lab: Lab) -> None:
+    """Else the first one would be requested for a copy whose state lies on the host of the next one."""
+
+    def offered() -> list[str]:
+        found = [each for each in lab.events if isinstance(each, happened.CellFound)]
+        return [each.host for each in found[-1].processes]
+
+    mine = lab.claimed()
+    lab.join("h2", "b")
+    lab.turn()
+    for each in (mine, *(set(lab.pool.members) - {mine})):
+        lab.pool.leave(each)
+    lab.turn()
+    lab.clock.advance(RESTART_SECONDS)
+    lab.turn()
+    assert offered() == []
+    lab.join("h1", "c")
+    lab.turn()
+    assert offered() == []
+    lab.join("h2", "d")
+    lab.turn()
+    assert offered() == ["h1", "h2"]
 
 
 def test_a_pool_that_cannot_be_read_is_not_lost_but_read_again(lab: Lab) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
 from appmaster.planning.state.view import Presence
 from tests.fakes import yarn
@@ -36,6 +37,28 @@ def test_a_drained_host_of_a_full_pool_is_emptied_once_a_process_waits_elsewhere
     cluster.run(60_000)
     assert cluster.is_whole()
     assert {each.host for each in cluster.processes.values() if each.replicas} == {"h2", "h3", "h4"}
+
+
+@MIXED
+def test_a_pool_whose_processes_have_all_ended_is_asked_for_none_before_one_comes(*, is_mixed: bool) -> None:
+    """A request for any host would get the first process, though its host holds another copy of the same tasks."""
+    cluster = deployed(is_mixed=is_mixed, hosts=4, capacity=2, containers=4 if is_mixed else 2)
+    for each in cluster.hosts:
+        cluster.lose_host(each, silent=False)
+    cluster.hosts = ()
+    cluster.run(30_000)
+    assert not cluster.view.containers
+    assert not cluster.view.requests
+    assert {each.partition(": ")[2] for each in cluster.view.jobs["job"].reasons} == {
+        f"copy {each}: no process waits" for each in (0, 1)
+    }
+    cluster.actions.clear()
+    for each in ("h5", "h6", "h7"):
+        cluster.add_hosts(each)
+        cluster.run(10_000)
+    assert cluster.is_whole()
+    assert all(each.host is not None for each in cluster.did(todo.RequestContainer))
+    assert "same_host_refused" not in cluster.kinds()
 
 
 def test_what_an_earlier_leader_claimed_for_a_mixed_job_serves_it_although_no_other_process_waits() -> None:
