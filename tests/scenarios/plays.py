@@ -73,6 +73,7 @@ VICTIMS: Final[Mapping[Trigger, Callable[[Cast], list[Process]]]] = {
 COUNTED: Final[Mapping[tuple[str, tuple[str, ...]], Counted]] = {
     (m.CONTAINER_FAILURES.name, ("active",)): Counted.ACTIVE,
     (m.CONTAINER_FAILURES.name, ("standby",)): Counted.STANDBY,
+    (m.CONTAINER_FAILURES.name, ("mixed",)): Counted.BOTH,
     (m.CONTAINER_FAILURES.name, ("none",)): Counted.IDLE,
     (m.FAILOVERS.name, ("promote",)): Counted.FAILOVER,
     (m.FAILOVERS.name, ("restart",)): Counted.FAILOVER,

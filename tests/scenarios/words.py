@@ -54,6 +54,7 @@ class Counted(str, enum.Enum):
 
     ACTIVE = "active failure"
     STANDBY = "standby failure"
+    BOTH = "mixed failure"
     IDLE = "failure of a container without a role"
     FAILOVER = "failover"
     RESTORING = "without standby: restoring"
