@@ -215,16 +215,11 @@ class BatchRunner:
             for done in self.clock.completed(tuple(commits), self._commit_seconds):
                 self._note_end(done, commits.pop(done), left, failures)
         except concurrent.futures.TimeoutError:
-            self._abandon(commits)
-            for commit, each in commits.items():
-                # Some may have ended just now, and succeeded.
-                self._note_end(commit, each, left, failures)
+            self._give_up(commits, left, failures)
         except BaseException:
             # The feed restarts from the committed offsets: no commit may still be running by then.
             have_ended(self.clock, commits, self._commit_seconds)
-            self._abandon(commits)
-            for commit, each in commits.items():
-                self._note_end(commit, each, left, failures)
+            self._give_up(commits, left, failures)
             self._failures.extend(each.failure for each in failures)
             raise
         return left
@@ -347,8 +342,13 @@ class BatchRunner:
             _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
             raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error), Fault.REFUSED)) from error
 
-    def _abandon(self, commits: Mapping[Future[None], _Computed]) -> None:
-        """Abandon hanging commits. Seen when a broker dies at the wrong moment; no time-out ends them."""
+    def _give_up(
+        self, commits: Mapping[Future[None], _Computed], left: list[_Part], failures: list[TaskFailed]
+    ) -> None:
+        """Abandon hanging commits, and take note of those that have ended just now.
+
+        A commit hangs when a broker dies at the wrong moment; no time-out ends it.
+        """
         for commit, each in commits.items():
             if not commit.done():
                 # Its content is not to blame for what has not begun.
@@ -359,6 +359,7 @@ class BatchRunner:
                     else "the markers of the last commit are not seen"
                 )
                 each.active.abandon(f"{why} after {self._commit_seconds:.0f} s", is_late=is_late)
+            self._note_end(commit, each, left, failures)
 
 
 def _failed_step(batch: TaskBatch, error: BaseException) -> TaskFailed:

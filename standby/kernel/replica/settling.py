@@ -191,20 +191,17 @@ class TransactionSettlement:
         if behind and (touched is None or touched & {*behind}):
             # The open transaction may belong to another task; Kafka aborts it after its time-out.
             behind = self._await_ends(ends, self._stable_seconds)
-        seen = {
-            (topic, number): self.job.broker.is_visible((topic, number), offset)
+        # None: it is open, or was compacted. It is lost if a marker of the lost batch has ended it, or will end it.
+        seen = [
+            None if (topic, number) in behind else self.job.broker.is_visible((topic, number), offset)
             for topic, number, offset in newest.unseen
-            if (topic, number) not in behind
-        }
-        if None in seen.values():
+        ]
+        if None in seen and not behind:
             touched = self._aborted_places()
-        # Elsewhere, no marker of the lost batch has ended, or will end, what is open or was compacted.
-        may_be_lost = {place for place in ends if touched is None or place in touched}
         lost = [
             (topic, number, offset)
-            for topic, number, offset in newest.unseen
-            if (is_seen := seen.get((topic, number))) is False
-            or (is_seen is None and (topic, number) in may_be_lost)
+            for (topic, number, offset), is_seen in zip(newest.unseen, seen, strict=True)
+            if is_seen is False or (is_seen is None and (touched is None or (topic, number) in touched))
         ]
         if lost:
             raise lost_outputs(lost, newest.batch, self.replica.task)
