@@ -123,17 +123,14 @@ class HadoopCode:
         written again if a `publish` had found it just before.
         """
         # The shell writes beside its target and renames, so an old part is removed only when the new file is complete.
-        get = ("-get", "-f")
-        status, said = self._run(*get, self._path(bundle), str(part))
-        if status == 0:
-            return
-        drafts = self._drafts(f".{bundle}.*") if _ABSENT in said else []
-        complete = [name for name, match in drafts if not match[2]]
-        if not complete:
-            raise Transient(
-                f"hadoop fs {' '.join(get)} {self._path(bundle)}: {said or f'exit status {status}'}"
-            )
-        self._must(*get, f"{self._directory}/{complete[0]}", str(part))
+        try:
+            self._must("-get", "-f", self._path(bundle), str(part))
+        except Transient as error:
+            drafts = self._drafts(f".{bundle}.*") if _ABSENT in str(error) else []
+            complete = [name for name, match in drafts if not match[2]]
+            if not complete:
+                raise
+            self._must("-get", "-f", f"{self._directory}/{complete[0]}", str(part))
 
     def forget(self, bundle: str, bury: Callable[[], bool]) -> None:
         """Rename the file, and remove it once the bundle is buried; otherwise it gets its name back.
