@@ -18,6 +18,7 @@ from standby.control.events import Released
 from standby.errors import Fenced
 from standby.shared import exits
 from standby.shared.model import NodeOffer
+from standby.shared.naming import POOL
 from tests.simulation.process import Host, Process
 from tests.simulation.yarn import ENDED, REQUESTED, RUNNING, Listed, Yarn
 from tests.simulation.zookeeper import SESSION_MS
@@ -45,6 +46,10 @@ class ProcessPool(Yarn):
         self.waiting = {name: each.capacity for name, each in self.hosts.items()}
 
     # ---- what the leader sees and asks ----
+
+    def new_attempt(self, cell: int) -> str:
+        """Return what stands for the attempt of a pool, which is never lost."""
+        return POOL
 
     def master_as_told(self, attempt: str) -> str:
         """Return no host: no process is in front of a pool."""

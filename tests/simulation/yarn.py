@@ -153,10 +153,14 @@ class Yarn:
 
     # ---- cells ----
 
+    def new_attempt(self, cell: int) -> str:
+        """Return the name of a cell's next attempt."""
+        return f"c{cell}.{self.serial}"
+
     def start_am(self, cell: int) -> None:
         """Start the next attempt of a cell. It knows nothing of the one before, of which YARN ends what is left."""
         self.serial += 1
-        attempt = self.attempts[cell] = self.recorded[cell] = f"c{cell}.{self.serial}"
+        attempt = self.attempts[cell] = self.recorded[cell] = self.new_attempt(cell)
         for each in self._unlisted:
             if each.cell == cell and each.host is not None and each.host.name in self.nodes:
                 self.clock.after(self.clock.between(10, 300), self._kill, each)

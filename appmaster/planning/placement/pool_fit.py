@@ -16,7 +16,7 @@ from standby.shared.naming import POOL
 
 def is_pool(view: ClusterView) -> bool:
     """Return whether containers are processes of a pool, which may have none at present."""
-    return any(each.attempt == POOL or each.processes for each in view.cells.values())
+    return any(each.attempt == POOL for each in view.cells.values())
 
 
 def demand_of(job: Job, slot: Slot) -> Demand:

@@ -90,7 +90,7 @@ def waiting(*hosts: str) -> tuple[Change, ...]:
         PoolProcess("h9", NodeOffer(), is_free=False),
         *(PoolProcess(each, NodeOffer()) for each in hosts),
     )
-    return IN_ONE_RACK, a_pool(*processes), of_holders(attempt="")
+    return IN_ONE_RACK, a_pool(*processes)
 
 
 Move = tuple[int, set[Location]] | None

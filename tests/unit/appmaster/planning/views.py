@@ -27,6 +27,7 @@ from locality.fit import PoolProcess
 from locality.hosts import HostInfo
 from locality.question import Sibling
 from standby.shared.model import NodeOffer, ProcessorId, ReplicaId, SlotId, TaskId, TaskRecord
+from standby.shared.naming import POOL
 from tests.fakes.yarn import deployed
 
 FIRST, SECOND, THIRD = (TaskId("job", "main", each) for each in range(3))
@@ -276,7 +277,13 @@ def beside(*hosts: str) -> dict[str, Any]:
 
 def a_pool(*processes: PoolProcess) -> Change:
     """Have one cell, which is a pool of these processes."""
-    return of_view(cells={1: Cell(1, "", (), CellState.UP, 0, processes=processes)})
+    cell = Cell(1, POOL, (), CellState.UP, 0, processes=processes)
+
+    def change(view: ClusterView) -> ClusterView:
+        containers = {name: replace(each, attempt=POOL) for name, each in view.containers.items()}
+        return replace(view, cells={1: cell}, containers=containers)
+
+    return change
 
 
 def drained(*hosts: str) -> Change:
@@ -309,8 +316,9 @@ def free(
     """Add an empty container."""
 
     def change(view: ClusterView) -> ClusterView:
+        attempt = view.cells[cell].attempt if cell in view.cells else ""
         each = Container(
-            name, f"s_{name}", presence, view.now_ms, cell, host=host, incarnation=9, pid=9, slot=slot
+            name, f"s_{name}", presence, view.now_ms, cell, attempt, host, incarnation=9, pid=9, slot=slot
         )
         return replace(view, containers={**view.containers, name: each})
 
