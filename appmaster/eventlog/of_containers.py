@@ -61,7 +61,12 @@ def ended(
 def lost_data(view: ClusterView, container: str, silent_ms: int | None = None) -> entries.LostData:
     """Return what a lost container held according to the records, for which the leader need not have heard from it."""
     replicas, actives = len(view.assigned.get(container, {})), len(view.actives_in(container))
-    role = ("mixed" if actives < replicas else "active") if actives else "standby" if replicas else None
+    if not replicas:
+        role = None
+    elif not actives:
+        role = "standby"
+    else:
+        role = "active" if actives == replicas else "mixed"
     return entries.LostData(role, actives, replicas, silent_ms)
 
 

@@ -398,13 +398,19 @@ def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) 
     assert held() == []
 
 
+def direct_plan(transform: SparkTransform) -> DirectPlan:
+    """Return the plan of its batches, of which it has run one."""
+    transform.run(rows([b"a"]))
+    plan = transform._plans[1]
+    assert isinstance(plan, DirectPlan)
+    return plan
+
+
 def test_a_result_for_which_there_is_no_room_in_memory_is_on_disk(
     make: Make, spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transform = make()
-    transform.run(rows([b"a"]))
-    plan = transform._plans[1]
-    assert isinstance(plan, DirectPlan)
+    plan = direct_plan(transform)
     monkeypatch.setattr(plan._exchange, "_spare", tmp_path / "rows")
     opened: list[str] = []
 
@@ -436,9 +442,7 @@ def test_a_result_that_fills_the_disk_is_too_much_and_on_a_disk_that_is_full_it_
     said: str,
 ) -> None:
     transform = make()
-    transform.run(rows([b"a"]))
-    plan = transform._plans[1]
-    assert isinstance(plan, DirectPlan)
+    plan = direct_plan(transform)
     monkeypatch.setattr(plan._exchange, "_spare", tmp_path / "rows")
     monkeypatch.setattr(exchange, "_ROOM", 1 << 60)
     monkeypatch.setattr(direct, "_MUCH_BYTES", much)
@@ -466,9 +470,7 @@ def test_a_result_for_which_python_has_no_memory_is_too_much(
 def test_a_batch_whose_connection_was_lost_is_no_result(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM's client has made a call again, and what it wrote may lack rows."""
     transform = make()
-    transform.run(rows([b"a"]))
-    plan = transform._plans[1]
-    assert isinstance(plan, DirectPlan)
+    plan = direct_plan(transform)
     connections = iter(["first", "second"])
     with monkeypatch.context() as patch:
         patch.setattr(plan, "_client", SimpleNamespace(get_thread_connection=lambda: next(connections)))
