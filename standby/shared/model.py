@@ -150,6 +150,9 @@ class InputFailures:
     is_apart: bool = False
     """Whether the task is run alone from there on: a process ended that may have been running it, which by itself is
     not a failure."""
+    container: str = ""
+    """The container whose end was taken into account last: each leader may hear of the same end until the copy is
+    elsewhere. Empty: none, or the task has failed since."""
 
     @property
     def is_any(self) -> bool:

@@ -241,9 +241,12 @@ def _crashed(
         offset = each.position if each.position is not None else _waiting_at(status)
         if offset is None:
             continue
+        recorded = view.records[task].record.failures
+        if recorded is not None and recorded.container == container.id:
+            continue  # A former leader has taken this end into account.
         known = [
             failures
-            for failures in (view.records[task].record.failures, status.failures if status else None)
+            for failures in (recorded, status.failures if status else None)
             if failures is not None and failures.offset == offset
         ]
         before = max((failures.count for failures in known), default=0)
@@ -254,6 +257,7 @@ def _crashed(
             f"the process died: {end}",
             known[-1].topic if known else "",
             is_apart=True,
+            container=container.id,
         )
     return replace(view, crashes=crashes)
 

@@ -387,7 +387,7 @@ def test_the_end_of_a_process_counts_against_the_active_tasks_whose_code_it_ran(
         container = view.containers["c4"]
         why = f"the process died: {container.end}"
         assert lost(view, container, SILENT, AT_MS).crashes == before | {
-            task: InputFailures(offset, count, why, topic, is_apart=True)
+            task: InputFailures(offset, count, why, topic, is_apart=True, container="c4")
             for task, (offset, count, topic) in crashes.items()
         }, case
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 
 from appmaster.planning.state import actions as todo
 from appmaster.planning.state import events as happened
+from appmaster.planning.state.job import PlannerPolicy
 from appmaster.planning.state.view import Presence
+from standby.shared.exits import ProcessEnd, Ran
+from standby.shared.model import TaskId
 from tests.fakes import yarn
 from tests.fakes.yarn import FakeCluster
 from tests.scenarios.flights import until
@@ -90,6 +94,27 @@ def test_a_process_that_was_lost_and_holds_nothing_is_not_lost_again_to_the_next
     lost, gone = (cluster.news(each) for each in ("container_lost", "container_gone"))
     assert [(each.container, each.job) for each in lost] == [(dead.container, "job")]
     assert [each.container for each in gone] == [dead.container] * 2
+
+
+def test_an_end_that_a_leader_has_recorded_is_no_second_failure_to_the_next() -> None:
+    """The process stays claimed, and its witness answers each leader, until the session ends."""
+    cluster = deployed(policy=PlannerPolicy(restarts=True, samehost_timeout_ms=1_000))
+    dead = cluster.active_process(0)
+    end = ProcessEnd(-signal.SIGSEGV, (Ran(TaskId("job", "main", 0), 10),))
+    cluster.grants_nothing = True
+    cluster.crash(dead.skein_id, end)
+    cluster.run(2_000)
+    first = cluster.record(0)
+    assert first.active is not None
+    assert (first.failures and first.failures.count, first.placed[first.active]) == (1, dead.container)
+    cluster.elect(2)
+    cluster.expect(dead)
+    cluster.ends[dead.container] = end
+    cluster.grants_nothing = False
+    cluster.run(20_000)
+    assert [each.container for each in cluster.news("container_lost")] == [dead.container] * 2
+    assert cluster.is_whole()
+    assert cluster.record(0).failures == first.failures
 
 
 def test_a_process_that_ends_before_it_connects_is_told_as_a_failed_launch() -> None:
