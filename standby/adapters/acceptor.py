@@ -99,6 +99,9 @@ class Acceptor:
             said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
             raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error
         self._listening.setblocking(False)
+        # Connections inherit it. The head and the body of an answer are sent separately, and the body would wait until
+        # the client has acknowledged the head, which it does after 40 ms.
+        self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._listening.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()

@@ -103,6 +103,8 @@ class PeerConnection:
             plain = socket.socket(family, kind, protocol)
             self._watch(plain)
             try:
+                # The head and the body of a request are sent separately: see `Acceptor`.
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 plain.settimeout(min(_CONNECT_SECONDS, self._silence_seconds))
                 plain.connect(address)
                 return plain

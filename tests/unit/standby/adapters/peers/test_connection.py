@@ -197,6 +197,25 @@ def test_a_container_is_asked_over_one_connection_as_long_as_it_is_open(
         assert len(user.contexts) == connections
 
 
+def test_neither_end_keeps_a_small_message_until_the_one_before_is_acknowledged() -> None:
+    at_once: list[bool] = []
+
+    def answer(_: PeerRequest) -> PeerAnswer:
+        at_once.extend(is_sent_at_once(each.socket) for each in server.gate._connections)
+        return PeerAnswer(200, b"all")
+
+    with closing(snapshots()) as user, closing(PeerServer("127.0.0.1", keys_of(user.role))) as server:
+        server.start({user.route: answer})
+        assert user.fetch(server.port) == b"all"
+        ours = user.sources[0]._connection._socket
+        assert ours is not None
+        assert [*at_once, is_sent_at_once(ours)] == [True, True]
+
+
+def is_sent_at_once(connected: socket.socket) -> bool:
+    return connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_nothing_is_sent_in_the_clear_when_a_connection_has_ended() -> None:
     user = bundles()
     with served(user, lambda _: PeerAnswer(200, iter([b'{"size": 1, "complete": false}']))) as port:
