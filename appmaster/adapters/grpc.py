@@ -225,6 +225,7 @@ class ControlServer:
                 seen.is_running,
                 seen.is_still,
                 seen.waits_for_disk,
+                seen.waited_ms,
             )
         )
 

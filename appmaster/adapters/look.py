@@ -36,6 +36,8 @@ class Look:
     """Whether the process stands still, as its witness reports."""
     waits_for_disk: bool = False
     """Whether the process waits for its disk, as its witness reports."""
+    waited_ms: int = 0
+    """How long ago the host answered, if neither the process nor its witness has said anything since."""
 
 
 #: A container that cannot be asked does not count as silent.
@@ -73,10 +75,14 @@ async def look_at(host: str, port: int) -> Look:
 
 async def _asked(connection: socket.socket) -> Look:
     """Return what a container's port says: nothing while its process runs, else what its witness reports."""
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
     try:
         reader, writer = await asyncio.open_connection(sock=connection)
         return await asyncio.wait_for(_said(reader, writer), _SAY_SECONDS)
-    except (OSError, ValueError, asyncio.TimeoutError):
+    except asyncio.TimeoutError:
+        return Look(is_running=False, waited_ms=round(1000 * (loop.time() - asked)))
+    except (OSError, ValueError):
         return Look(is_running=False)
 
 

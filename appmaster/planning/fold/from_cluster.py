@@ -417,7 +417,8 @@ def _looked_at(known: Container, event: happened.PortProbed) -> Container:
     """Return the container after a probe of its port; a probe that began before its last message shows nothing new."""
     if event.is_answered:
         responded_ms = event.at_ms if event.is_running else known.responded_ms
-        known = replace(known, answered_ms=event.at_ms, responded_ms=responded_ms)
+        answered_ms = max(known.answered_ms, event.at_ms - event.waited_ms)
+        known = replace(known, answered_ms=answered_ms, responded_ms=responded_ms)
     if known.probed_ms < known.heard_ms:
         return known
     still_since_ms = (known.still_since_ms or event.at_ms) if event.is_still else 0

@@ -368,6 +368,8 @@ class PortProbed:
     """Whether the process stands still, as its witness reports."""
     waits_for_disk: bool = False
     """Whether the process waits for its disk, as its witness reports."""
+    waited_ms: int = 0
+    """How long before ``at_ms`` the host answered."""
 
     @property
     def loss(self) -> Reason[Loss]:

@@ -212,7 +212,10 @@ def test_witness_of_a_container_tells_how_its_process_is_and_is_let_go(
 def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(leader: Leader) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         told = leader.probed("c1", *stopped.getsockname())
-        assert told == happened.PortProbed("c1", 40, True, 7, is_running=False), "its kernel accepted for it"
+        assert told == happened.PortProbed("c1", 40, True, 7, is_running=False, waited_ms=told.waited_ms), (
+            "its kernel accepted for it"
+        )
+        assert told.waited_ms > 0, "that was long ago"
     # A listener whose queue is full drops what comes: as from a host that is gone, nothing is heard.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as open_ones:
         for _ in range(3):

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from appmaster.adapters.look import NOT_ASKED, Look, look_at
+from appmaster.adapters.look import _SAY_SECONDS, NOT_ASKED, Look, look_at
 from tests.patience import LOOK_SECONDS
 
 _CONNECT_SECONDS = 5 * LOOK_SECONDS
@@ -29,7 +29,10 @@ def test_an_answer_that_is_heard_too_late_is_an_answer(monkeypatch: pytest.Monke
     with closing(asyncio.SelectorEventLoop(Starved())) as loop:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             host, port = listening.getsockname()
-            assert loop.run_until_complete(look_at(host, port)) == Look(is_running=False)
+            began = loop.time()
+            seen = loop.run_until_complete(look_at(host, port))
+            assert seen == Look(is_running=False, waited_ms=seen.waited_ms)
+            assert _SAY_SECONDS <= seen.waited_ms / 1000 <= loop.time() - began
         assert loop.run_until_complete(look_at(host, port)) == Look(accepts=False, is_running=False)
 
 

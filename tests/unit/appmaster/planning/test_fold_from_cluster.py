@@ -433,6 +433,11 @@ LOOKS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any
         {"is_running": False},
         {"looks": 3, "unanswered": 0, "answered_ms": AT_MS},
     ),
+    "its host answered when the probe began": (
+        {"looks": 2, "unanswered": 1},
+        {"is_running": False, "waited_ms": 500},
+        {"looks": 3, "unanswered": 0, "answered_ms": AT_MS - 500},
+    ),
     "nothing answers": (
         {"looks": 2, "unanswered": 1, "still_since_ms": 1_200, "still_ms": 300},
         {"is_answered": False},
