@@ -86,6 +86,13 @@ class Feed(Protocol):
         """Whether a `start` now would not wait for class loading or compilation."""
         ...
 
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Begin with what takes time before a `start` with these tasks, which are becoming active.
+
+        Does not wait. A `start` may come without it, or not come. Thread-safe.
+        """
+        ...
+
     @property
     def start_seconds(self) -> float | None:
         """Time from a `start` to its first batch, as last measured; None: not known. Thread-safe."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow as pa
 from standby.errors import StandfastError, Transient
 from standby.feed.input_feed import RowTransform
 from standby.ports import FindLender, PeerRefused, StartCalledOff, TransformLender
+from standby.shared.clock import REAL, Clock
 from standby.shared.errortext import first_line
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
@@ -29,6 +31,9 @@ _PIECE_BYTES: Final = 4 << 20
 
 #: How many lenders are tried for one batch.
 _LENDERS: Final = 3
+
+#: For how long a lender that was looked for in advance is taken.
+_AHEAD_SECONDS: Final = 2.0
 
 #: How often a rehearsal is interrupted until it ends.
 _CANCEL_SECONDS: Final = 0.2
@@ -51,10 +56,13 @@ class BorrowingTransform:
     So no caller waits for the start, unless nobody lends the transform.
     """
 
-    def __init__(self, own: OwnTransform, find: FindLender, *, starts_early: bool) -> None:
+    def __init__(
+        self, own: OwnTransform, find: FindLender, *, starts_early: bool, clock: Clock = REAL
+    ) -> None:
         """``starts_early``: whether `warm` starts the session; otherwise the first `prepare` does."""
         self._own = own
         self._find = find
+        self._clock = clock
         self._starts_early = starts_early
         self._tasks: Collection[TaskId] = ()
         self._lender: TransformLender | None = None
@@ -81,6 +89,8 @@ class BorrowingTransform:
         """Whether the next wait of `prepare` is to end."""
         self._is_rehearsing = False
         """Whether the start is in its rehearsals."""
+        self._ahead: _Search | None = None
+        """The search for a lender that was begun before a `prepare`."""
 
     def warm(self, recent: Callable[[], pa.Table | None]) -> None:
         """Start the session and rehearse; see `RowTransform.warm`. A start continues when this is cancelled."""
@@ -112,6 +122,16 @@ class BorrowingTransform:
         """See `RowTransform.run_seconds`."""
         return self._own.run_seconds
 
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Look for a lender for the next `prepare`, unless the session has started. Thread-safe; does not wait.
+
+        A task that becomes active is fenced and drained meanwhile, which takes longer than to find one.
+        """
+        with self._changed:
+            if self._has_started or self._is_suspicious:
+                return
+        self._replace_ahead(_Search(self._find, tasks, self._clock.monotonic()))
+
     def prepare(
         self, tasks: Collection[TaskId], recent: Callable[[], pa.Table | None], *, may_borrow: bool
     ) -> None:
@@ -133,6 +153,7 @@ class BorrowingTransform:
                 if may_borrow and not has_failed:
                     self._look_for_lender()
             finally:
+                self._replace_ahead(None)
                 with self._changed:
                     self._is_searching, self._is_awaited = False, self._lender is None
                     self._changed.notify_all()
@@ -199,6 +220,7 @@ class BorrowingTransform:
     def close(self) -> None:
         """Close the connection, and end the session once its start is over. A rehearsal is interrupted."""
         self._drop()
+        self._replace_ahead(None)
         self._own.cancel_warm()
         while self._thread is not None and self._thread.is_alive():
             self._own.cancel()
@@ -251,6 +273,7 @@ class BorrowingTransform:
             self._error = error
             self._has_started = True
             self._changed.notify_all()
+        self._replace_ahead(None)
 
     def _run_here(self, rows: pa.Table) -> pa.Table:
         if not self._has_started:
@@ -284,9 +307,20 @@ class BorrowingTransform:
     def _look_for_lender(self) -> None:
         if self._is_suspicious or not self._tasks:
             return
-        self._lender = self._find(self._tasks)
+        with self._changed:
+            ahead, self._ahead = self._ahead, None
+        if ahead is not None and self._clock.monotonic() >= ahead.began + _AHEAD_SECONDS:
+            ahead.give_up()
+            ahead = None
+        self._lender = self._find(self._tasks) if ahead is None else ahead.lender()
         if self._lender is not None:
             _LOG.info("the transform is run by %s until the session here is warm", self._lender)
+
+    def _replace_ahead(self, search: _Search | None) -> None:
+        with self._changed:
+            former, self._ahead = self._ahead, search
+        if former is not None:
+            former.give_up()
 
     def _drop(self) -> None:
         lender, self._lender = self._lender, None
@@ -299,6 +333,37 @@ class BorrowingTransform:
 
     def _is_over(self) -> bool:
         return self._has_started or self._is_cancelled
+
+
+class _Search:
+    """A search for a lender, on a thread of its own."""
+
+    def __init__(self, find: FindLender, tasks: Collection[TaskId], began: float) -> None:
+        """``began``: the time, by the clock of whoever asks for the result."""
+        self.began: Final = began
+        self._found: Future[TransformLender | None] = Future()
+        threading.Thread(target=self._run, args=(find, tasks), name="lender-search", daemon=True).start()
+
+    def lender(self) -> TransformLender | None:
+        """Wait for the end, and return what was found. Raises like ``find``."""
+        return self._found.result()
+
+    def give_up(self) -> None:
+        """Close what is found, or was; nobody asks for it."""
+        self._found.add_done_callback(_close_found)
+
+    def _run(self, find: FindLender, tasks: Collection[TaskId]) -> None:
+        try:
+            lender = find(tasks)
+        except BaseException as error:  # noqa: BLE001 (this thread's outermost level; `lender` raises it)
+            self._found.set_exception(error)
+        else:
+            self._found.set_result(lender)
+
+
+def _close_found(found: Future[TransformLender | None]) -> None:
+    if found.exception() is None and (lender := found.result()) is not None:
+        lender.close()
 
 
 def encoded(rows: pa.Table) -> bytes:

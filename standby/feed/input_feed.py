@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
@@ -159,11 +159,12 @@ class InputFeed:
         reader = self._spare or self._reader()
         self._spare = None
         with _closed_on_error(reader):
-            # It connects and fetches while the bounds are asked for.
+            # It connects and fetches while the bounds are asked for and the transform is prepared.
             reader.assign(starts, ends)
             self._input_bounds().check(starts)
             if ends is not None:
                 self._input_bounds().check(ends)
+            self._prepare(positions, is_range=until is not None)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()
@@ -171,6 +172,9 @@ class InputFeed:
             target=self._run, args=(reader, dict(positions), until, deliver), name="feed", daemon=True
         )
         self._thread.start()
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Do nothing: a connected reader is available, and the transform needs nothing else. Thread-safe."""
 
     def cancel_start(self) -> None:
         """Do nothing: this start does not wait. Thread-safe."""
@@ -227,6 +231,12 @@ class InputFeed:
         """Raise `NotLent`."""
         del rows
         raise NotLent("this feed's transform needs no warm-up and is not lent")
+
+    def _prepare(self, tasks: Collection[TaskId], *, is_range: bool) -> None:
+        """Make a `run` of the transform possible for a feed of these tasks, of a range if ``is_range``.
+
+        For the subclass; raises as `standby.ports.Feed.start`.
+        """
 
     def _connect(self) -> None:
         if self._spare is not None:

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,10 +43,10 @@ from standby.feed.input_feed import InputFeed
 from standby.feed.rules.settings import session_settings
 from standby.feed.turns import Turns
 from standby.feed.warmup import WarmUp
-from standby.ports import Deliver, FindLender, NotLent, find_nobody
+from standby.ports import FindLender, NotLent, find_nobody
 from standby.shared.clock import REAL, Clock
 from standby.shared.errortext import first_line, summary_of
-from standby.shared.model import Offsets, TaskId
+from standby.shared.model import TaskId
 from standby.shared.wire import JobDefinition
 
 _LOG: Final = logging.getLogger(__name__)
@@ -107,19 +107,9 @@ class SparkFeed(InputFeed):
         self._borrowing = BorrowingTransform(self._own, find_lender, starts_early=config.standby_warm)
         super().__init__(config, job, self._borrowing)
 
-    def start(
-        self,
-        positions: Mapping[TaskId, Offsets],
-        deliver: Deliver,
-        until: Mapping[TaskId, Offsets] | None = None,
-    ) -> None:
-        """Start reading; see `standby.ports.Feed.start`. Raises like `SparkTransform.open`, too.
-
-        What Spark refuses would be taken for a record that the transform fails on, if `run` raised it.
-        """
-        # A range has an end when one of its records is suspected.
-        self._borrowing.prepare(tuple(positions), self._recent, may_borrow=until is None)
-        super().start(positions, deliver, until)
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        """Look for a lender, if one will be needed; see `standby.ports.Feed.expect`."""
+        self._borrowing.expect(tasks)
 
     def cancel_start(self) -> None:
         """Call off a wait for the session; see `standby.ports.Feed.cancel_start`."""
@@ -138,6 +128,14 @@ class SparkFeed(InputFeed):
     def lend(self, rows: bytes) -> bytes:
         """Run the transform over rows of another container; see `standby.ports.Feed.lend`."""
         return encoded(self._own.lend(decoded(rows)))
+
+    def _prepare(self, tasks: Collection[TaskId], *, is_range: bool) -> None:
+        """Find a lender, or wait for the session. Raises like `SparkTransform.open`, too.
+
+        What Spark refuses would be taken for a record that the transform fails on, if `run` raised it.
+        """
+        # A range is read when one of its records is suspected.
+        self._borrowing.prepare(tuple(tasks), self._recent, may_borrow=not is_range)
 
 
 class SparkTransform:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pyarrow as pa
 
@@ -46,6 +46,8 @@ class MemoryFeed:
         #: Whether they get the input.
         self.runs_in_child = True
         self.warms = 0
+        #: The tasks of every `expect`.
+        self.expected: list[frozenset[TaskId]] = []
         #: Called by each `warm`; returns early when the event is set by `cancel_warm`.
         self.on_warm: Callable[[threading.Event], None] = lambda _: None
         #: Whether a `start` that waits was called off.
@@ -69,6 +71,9 @@ class MemoryFeed:
     @property
     def is_warm(self) -> bool:
         return self.warms > 0
+
+    def expect(self, tasks: Collection[TaskId]) -> None:
+        self.expected.append(frozenset(tasks))
 
     @property
     def start_seconds(self) -> float | None:

@@ -30,8 +30,10 @@ _MOST_ASKED: Final = 8
 #: A container that is alive says within milliseconds whether it lends its transform.
 _ASK_SECONDS: Final = 1.0
 
-#: How long a container without actives is waited for when one with actives has offered its transform.
+#: How long a container without actives is waited for, at most, when one with actives has offered its transform, and
+#: in relation to the time that this took: all are asked at once.
 _IDLE_SECONDS: Final = 0.1
+_IDLE_TIMES: Final = 1.0
 
 #: Time-out for the rows of a batch: the own session will be warm soon.
 _ANSWER_SECONDS: Final = 5.0
@@ -138,7 +140,8 @@ class _Search:
         """Return the first lender that is idle, or the first one if none is soon; give up all others."""
         chosen: HttpLender | None = None
         offered: list[HttpLender] = []
-        end = clock.monotonic() + _ASK_SECONDS
+        began = clock.monotonic()
+        end = began + _ASK_SECONDS
         while awaited and (left := end - clock.monotonic()) > 0:
             try:
                 answer = self._answers.get(timeout=clock.pace(left))
@@ -153,7 +156,8 @@ class _Search:
                 chosen = lender
                 break
             chosen = chosen or lender
-            end = min(end, clock.monotonic() + _IDLE_SECONDS)
+            now = clock.monotonic()
+            end = min(end, now + min(_IDLE_SECONDS, _IDLE_TIMES * (now - began)))
         with self._lock:
             self._is_over = True
             while not self._answers.empty():

@@ -132,9 +132,11 @@ class Pipeline:
         """
         before = self._outlook
         self._outlook = warming.expecting(before, frozenset(tasks), self._seams.clock.monotonic())
-        if self._outlook.expected - before.expected:
-            self._worker.wake()
         feed = self._effects.feed
+        if news := self._outlook.expected - before.expected:
+            self._worker.wake()
+            if feed is not None:
+                feed.expect(news)
         if self._effects.is_warming and feed is not None and not self._may_warm():
             feed.cancel_warm()
 

@@ -15,6 +15,7 @@ from standby.feed.borrowing import BorrowingTransform, decoded, encoded
 from standby.ports import PeerRefused, StartCalledOff, TransformLender
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
+from tests.fakes.clock import HandClock
 from tests.meanwhile import background
 from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
@@ -115,7 +116,10 @@ class Borrower:
         self.own = OwnInMemory()
         self.lenders: list[LenderInMemory] = []
         self.searches = 0
-        self.transform = BorrowingTransform(self.own, self._find, starts_early=True)
+        self.find_fails: BaseException | None = None
+        self.clock = HandClock()
+        self.clock.hold()
+        self.transform = BorrowingTransform(self.own, self._find, starts_early=True, clock=self.clock)
 
     def lend(self) -> LenderInMemory:
         self.lenders.append(LenderInMemory())
@@ -123,6 +127,13 @@ class Borrower:
 
     def prepare(self, *, may_borrow: bool = True) -> None:
         self.transform.prepare(TASKS, lambda: None, may_borrow=may_borrow)
+
+    def expect(self) -> None:
+        """Let a lender be looked for in advance, and wait until that is over."""
+        self.transform.expect(TASKS)
+        search = self.transform._ahead
+        assert search is not None
+        soon(search._found.done, "the search is over")
 
     def start_over(self) -> None:
         self.own.may_start.set()
@@ -141,6 +152,8 @@ class Borrower:
     def _find(self, tasks: Collection[TaskId]) -> TransformLender | None:
         assert tasks == TASKS
         self.searches += 1
+        if self.find_fails is not None:
+            raise self.find_fails
         return next((each for each in self.lenders if not each.is_closed), None)
 
 
@@ -166,6 +179,53 @@ def test_batches_are_borrowed_until_the_session_is_warm(borrower: Borrower) -> N
     borrower.prepare()
     assert borrower.transform.run(table(5)) == table(6)
     assert (borrower.searches, len(borrower.own.runs)) == (1, 2), "nobody is looked for any more"
+
+
+def test_a_lender_is_found_while_the_tasks_become_active(borrower: Borrower) -> None:
+    lender = borrower.lend()
+    borrower.expect()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (borrower.searches, len(lender.batches)) == (1, 1)
+    borrower.lend()
+    borrower.prepare()
+    assert borrower.searches == 2, "a lender is used for one feed"
+
+
+def test_a_lender_found_in_advance_is_not_used_once_it_may_be_gone(borrower: Borrower) -> None:
+    former = borrower.lend()
+    borrower.expect()
+    borrower.clock.advance(borrowing._AHEAD_SECONDS)
+    present = borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (former.is_closed, former.batches, len(present.batches)) == (True, [], 1)
+
+
+def test_a_lender_found_in_advance_and_not_needed_is_given_up(borrower: Borrower) -> None:
+    first = borrower.lend()
+    borrower.expect()
+    borrower.transform.expect(TASKS)
+    assert first.is_closed, "there is a newer search"
+    second = borrower.lend()
+    borrower.expect()
+    preparing = background(lambda: borrower.prepare(may_borrow=False))
+    soon(lambda: second.is_closed, "the rows are suspected")
+    third = borrower.lend()
+    borrower.expect()
+    borrower.start_over()
+    preparing.result(PATIENCE_SECONDS)
+    soon(lambda: third.is_closed, "the session has started")
+    searches = borrower.searches
+    borrower.transform.expect(TASKS)
+    assert (borrower.transform._ahead, borrower.searches) == (None, searches)
+
+
+def test_what_ends_a_search_in_advance_ends_the_start_of_the_feed(borrower: Borrower) -> None:
+    borrower.find_fails = MemoryError("no thread")
+    borrower.transform.expect(TASKS)
+    with pytest.raises(MemoryError, match="no thread"):
+        borrower.prepare()
 
 
 def test_rows_that_are_suspected_are_given_to_nobody(borrower: Borrower) -> None:

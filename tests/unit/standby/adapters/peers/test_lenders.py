@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -114,6 +115,7 @@ def test_an_idle_container_is_chosen_before_one_with_actives(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "_IDLE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(adapter, "_IDLE_TIMES", math.inf)
     net.add("busy", LentTransform(lambda _: b"of busy", is_idle=False))
     net.add("idle", LentTransform(lambda _: b"of idle", is_idle=True))
     assert net.lender().run(b"") == b"of idle"
@@ -145,6 +147,17 @@ def test_nobody_lends(net: Net) -> None:
     assert net.lenders.find(JOB, TASKS[:1]) is None
     net.is_away = True
     assert net.lenders.find(JOB, TASKS[:1]) is None
+
+
+def test_one_with_actives_is_not_kept_waiting_for_a_silent_one(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "_ANSWER_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(adapter, "_IDLE_SECONDS", NEVER_SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        net.place("silent", silent.getsockname()[1])
+        net.add("busy", LentTransform(lambda _: b"of busy", is_idle=False))
+        assert net.lender().run(b"") == b"of busy"
 
 
 def test_silent_containers_are_not_waited_for_without_end(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

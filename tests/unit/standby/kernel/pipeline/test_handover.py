@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from standby.errors import Transient
-from standby.shared.model import Phase, ReplicaId, Role, Wanted
+from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.fakes import ledger_job
 from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab, having
@@ -62,6 +62,18 @@ def test_what_the_former_active_did_after_the_preparation_is_not_done_again(lab:
     standby.process(40)
     assert [len(each) for each in standby.feeds.made[0].starts] == [2]
     lab.assert_exact()
+
+
+def test_a_feed_is_told_of_its_tasks_when_they_begin_to_become_active(lab: MemoryLab) -> None:
+    """Once each, and before its start, for which they have to be fenced and drained first."""
+    _, standby = lab.pair()
+    (feed,) = standby.feeds.made
+    assert feed.expected == []
+    told: list[list[frozenset[TaskId]]] = []
+    feed.on_start = lambda: told.append(list(feed.expected))
+    standby.activate(1, 2, claimed=True).process(20)
+    assert sorted(task for each in told[0] for task in each) == list(lab.tasks)
+    assert feed.expected == told[0]
 
 
 def test_a_feed_that_is_not_warm_is_warmed_again_and_prepared_only_then(lab: MemoryLab) -> None:
