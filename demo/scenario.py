@@ -20,7 +20,16 @@ from demo.events import EventLog
 from demo.gaps import Disturbance
 from demo.hosts import Hosts
 from demo.report import Failover, step_times
-from demo.standing import Status, active_on, is_spread, is_warm, victim_host, victim_process, what_is_missing
+from demo.standing import (
+    Status,
+    active_on,
+    is_spread,
+    is_warm,
+    placement,
+    victim_host,
+    victim_process,
+    what_is_missing,
+)
 from demo.topics import QUIET, end_offsets
 from demo.verification import Verification, verify
 from demo.watch import Sample, Watch
@@ -48,9 +57,11 @@ SPREAD_SECONDS: Final = 60.0
 _DRAIN_SECONDS: Final = 180.0
 _LOOK_SECONDS: Final = 0.25
 
-#: How often to try to have an active on another host than the leader, and within what time it may be handed back.
+#: How often to try to have an active on another host than the leader, within what time it may be handed back, and how
+#: long the move may take for which it is.
 _HAND_OVERS: Final = 10
 _HAND_BACK_SECONDS: Final = 3.0
+_MOVE_SECONDS: Final = 30.0
 
 
 def now_ms() -> int:
@@ -319,8 +330,9 @@ class Scenario:
         """Hand an active over if all of them are on the master's host, so that another host can be lost.
 
         Under policy `restart` actives return to their former hosts, and in the end all may be on that host. The leader
-        hands an active back if its other copy is about to move to another cell. Then this waits, and tries again with
-        another active, since a copy may have to move for longer than this tries.
+        hands an active back if the copy that has become active is about to move to another cell, and a further
+        hand-over would call off its request for a container there. So this waits for the move, and tries again with
+        another active, since a copy may have to move for longer than this waits.
         """
         handed_back: set[str] = set()
         for _ in range(_HAND_OVERS):
@@ -329,7 +341,12 @@ class Scenario:
             handed_back.add(self.hand_over(handed_back).victim)
             if self.watch.wait_for(lambda status: victim_host(status) is None, _HAND_BACK_SECONDS) is None:
                 return
+            self._wait_for_move()
             self.wait_until_warm()
+
+    def _wait_for_move(self) -> None:
+        before = placement(self.status())
+        self.watch.wait_for(lambda status: placement(status) != before, _MOVE_SECONDS)
 
     def hand_over(self, avoid: Collection[str] = ()) -> Failover:
         """Request a planned hand-over of all actives in one container, and return its result.

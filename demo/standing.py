@@ -226,6 +226,16 @@ def victim_host(status: Status, avoid: Iterable[int] = (), masters: Iterable[str
     )
 
 
+def placement(status: Status) -> dict[tuple[int, int], str]:
+    """Return (partition, copy) → the container that holds it, for each copy that has one."""
+    return {
+        (task.partition, each.copy): each.container
+        for task in status.tasks
+        for each in task.replicas
+        if each.container is not None
+    }
+
+
 def active_on(status: Status, *, container: str | None = None, host: str | None = None) -> tuple[int, ...]:
     """Return the partitions whose actives are in the container, or on the host."""
     return tuple(
