@@ -223,6 +223,10 @@ class Broker(Protocol):
         """
         ...
 
+    def connect(self) -> None:
+        """Connect what a takeover asks for stable ends; does not wait. Otherwise its first request connects it."""
+        ...
+
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end (read uncommitted) of a changelog partition."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -508,6 +509,20 @@ def test_the_input_has_bounds(job: Job) -> None:
     assert first == again
     assert set(first) == {job.output, *job.inputs}
     assert len(set(first.values())) == len(first)
+
+
+def test_what_was_connected_ahead_answers_and_is_connected_once(job: Job) -> None:
+    def is_connecting() -> bool:
+        return any(each.name == "offsets-connect" for each in threading.enumerate())
+
+    job.broker.connect()
+    assert job.broker.changelog_ends([0], is_stable=True) == {0: 0}
+    soon(lambda: not is_connecting(), "it is connected")
+    job.broker.connect()
+    assert not is_connecting()
+    job.broker.close()
+    job.broker.connect()
+    assert not is_connecting()
 
 
 def test_a_partition_that_no_broker_answers_for_is_left_out(job_of_two: Job) -> None:

@@ -278,6 +278,10 @@ class MemoryBroker:
         self._link, self._kafka = link, link.kafka
         self._cluster, self._config, self._definition = cluster, config, definition
         self._inputs = config.inputs
+        self.connects = 0
+
+    def connect(self) -> None:
+        self.connects += 1
 
     def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
         def answer() -> Mapping[str, str]:

@@ -82,6 +82,10 @@ class KafkaBroker:
 
         return answer
 
+    def connect(self) -> None:
+        """Connect the client for last stable offsets; see `standby.kernel.ports.Broker.connect`."""
+        self._offsets.connect(self._definition.changelog, IsolationLevel.READ_COMMITTED)
+
     def changelog_bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset and the end (read uncommitted) of a changelog partition."""
         (bounds,) = self._bounds([(self._definition.changelog, partition)], IsolationLevel.READ_UNCOMMITTED)

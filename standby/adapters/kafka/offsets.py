@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import (
@@ -110,6 +111,15 @@ class OffsetClient:
                     raise failure
         return found, failure
 
+    def connect(self, topic: str, level: IsolationLevel) -> None:
+        """Connect the client for ``level`` to the cluster that has ``topic``, on another thread, if there is none."""
+        with self._lock:
+            if level in self._clients or self._is_closed:
+                return
+        threading.Thread(
+            target=self._connect, args=(topic, level), name="offsets-connect", daemon=True
+        ).start()
+
     def close(self) -> None:
         """Release the clients; see `RenewableClient.close`."""
         with self._lock:
@@ -117,6 +127,11 @@ class OffsetClient:
             made = tuple(self._clients.values())
         for each in made:
             each.close()
+
+    def _connect(self, topic: str, level: IsolationLevel) -> None:
+        # Whoever asks next reports what is wrong.
+        with suppress(KafkaException, StandfastError), self._client(level).use() as consumer:
+            consumer.list_topics(topic, ANSWER_SECONDS)
 
     def _client(self, level: IsolationLevel) -> RenewableClient[Consumer]:
         with self._lock:

@@ -59,8 +59,9 @@ class Takeover:
         job, task = self.job, promotee.replica.task
         record = check_record(job.environment.records.read(task), task, promotee.replica.copy, promotee.epoch)
         self._pass(promotee, RECORD_READ)
-        # The request runs while the producer is initialised. A topic that is recreated later is detected at the
+        # The requests run while the producer is initialised. A topic that is recreated later is detected at the
         # first commit.
+        job.broker.connect()
         answer = job.identity.ask()
         promotee.writer.initialise(promotee.run.is_cancelled, _INITIALISE_SECONDS)
         answer()

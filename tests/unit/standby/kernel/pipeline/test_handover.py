@@ -12,6 +12,7 @@ import pytest
 from standby.errors import Transient
 from standby.shared.model import Phase, ReplicaId, Role, TaskId, Wanted
 from tests.fakes import ledger_job
+from tests.fakes.kafka import MemoryBroker
 from tests.meanwhile import Hold
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS, soon
@@ -62,6 +63,15 @@ def test_what_the_former_active_did_after_the_preparation_is_not_done_again(lab:
     standby.process(40)
     assert [len(each) for each in standby.feeds.made[0].starts] == [2]
     lab.assert_exact()
+
+
+def test_a_takeover_connects_what_it_asks_for_ahead(lab: MemoryLab) -> None:
+    _, standby = lab.pair()
+    broker = standby.replicas._jobs[JOB].broker
+    assert isinstance(broker, MemoryBroker)
+    assert broker.connects == 0
+    standby.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE)
+    assert broker.connects == len(lab.tasks)
 
 
 def test_a_feed_is_told_of_its_tasks_when_they_begin_to_become_active(lab: MemoryLab) -> None:
