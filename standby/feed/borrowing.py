@@ -125,12 +125,15 @@ class BorrowingTransform:
     def expect(self, tasks: Collection[TaskId]) -> None:
         """Look for a lender for the next `prepare`, unless the session has started. Thread-safe; does not wait.
 
-        A task that becomes active is fenced and drained meanwhile, which takes longer than to find one.
+        A task that becomes active is fenced and drained meanwhile, which takes longer than to find one. Of several
+        that begin at about the same time only the first one is searched for.
         """
+        now = self._clock.monotonic()
         with self._changed:
-            if self._has_started or self._is_suspicious:
+            is_looked_for = self._ahead is not None and self._ahead.is_recent(now)
+            if self._has_started or self._is_suspicious or is_looked_for:
                 return
-        self._replace_ahead(_Search(self._find, tasks, self._clock.monotonic()))
+        self._replace_ahead(_Search(self._find, tasks, now))
 
     def prepare(
         self, tasks: Collection[TaskId], recent: Callable[[], pa.Table | None], *, may_borrow: bool
@@ -309,7 +312,7 @@ class BorrowingTransform:
             return
         with self._changed:
             ahead, self._ahead = self._ahead, None
-        if ahead is not None and self._clock.monotonic() >= ahead.began + _AHEAD_SECONDS:
+        if ahead is not None and not ahead.is_recent(self._clock.monotonic()):
             ahead.give_up()
             ahead = None
         self._lender = self._find(self._tasks) if ahead is None else ahead.lender()
@@ -339,10 +342,14 @@ class _Search:
     """A search for a lender, on a thread of its own."""
 
     def __init__(self, find: FindLender, tasks: Collection[TaskId], began: float) -> None:
-        """``began``: the time, by the clock of whoever asks for the result."""
-        self.began: Final = began
+        """``began``: the monotonic time."""
+        self._began = began
         self._found: Future[TransformLender | None] = Future()
         threading.Thread(target=self._run, args=(find, tasks), name="lender-search", daemon=True).start()
+
+    def is_recent(self, now: float) -> bool:
+        """Return whether what is found is still there in all likelihood."""
+        return now < self._began + _AHEAD_SECONDS
 
     def lender(self) -> TransformLender | None:
         """Wait for the end, and return what was found. Raises like ``find``."""

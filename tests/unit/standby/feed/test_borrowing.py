@@ -206,7 +206,13 @@ def test_a_lender_found_in_advance_and_not_needed_is_given_up(borrower: Borrower
     first = borrower.lend()
     borrower.expect()
     borrower.transform.expect(TASKS)
+    assert (borrower.searches, first.is_closed) == (1, False), (
+        "it serves all that begin at about the same time"
+    )
+    borrower.clock.advance(borrowing._AHEAD_SECONDS)
+    borrower.transform.expect(TASKS)
     assert first.is_closed, "there is a newer search"
+    borrower.clock.advance(borrowing._AHEAD_SECONDS)
     second = borrower.lend()
     borrower.expect()
     preparing = background(lambda: borrower.prepare(may_borrow=False))
