@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from standby.replica.failing import failures_at
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
 from standby.shared.model import ReplicaId
+
+_log: Final = logging.getLogger(__name__)
 
 _INITIALISE_SECONDS: Final = 30.0
 
@@ -57,8 +60,9 @@ class Takeover:
         it may not.
         """
         job, task = self.job, promotee.replica.task
+        took = _Course(job.environment.clock)
         record = check_record(job.environment.records.read(task), task, promotee.replica.copy, promotee.epoch)
-        self._pass(promotee, RECORD_READ)
+        self._pass(promotee, RECORD_READ, took)
         # The requests run while the producer is initialised. A topic that is recreated later is detected at the
         # first commit.
         job.broker.connect()
@@ -66,7 +70,7 @@ class Takeover:
         promotee.writer.initialise(promotee.run.is_cancelled, _INITIALISE_SECONDS)
         answer()
         run = job.topics()
-        self._pass(promotee, WRITER_INITIALISED)
+        self._pass(promotee, WRITER_INITIALISED, took)
         tell(Signal.WRITER_FENCED)
         settling = TransactionSettlement(job, promotee.replica, promotee.epoch, promotee.writer, promotee.run)
         committed = settling.committed()
@@ -79,7 +83,7 @@ class Takeover:
         end = settling.changelog_end()
         if settling.end_tail(end, committed, record):
             committed, end = settling.committed(), settling.changelog_end()
-        self._pass(promotee, OFFSETS_READ)
+        self._pass(promotee, OFFSETS_READ, took)
         self._drain(promotee, end)
         promotee.replayed.store.serve()
         last = promotee.replayed.store.last_commit()
@@ -100,7 +104,7 @@ class Takeover:
             job.config.run_start,
             lambda: job.broker.input_bounds(task.partition),
         )
-        self._pass(promotee, DRAINED)
+        self._pass(promotee, DRAINED, took)
         tell(Signal.DRAINED)
         claim = Claim(
             epoch=promotee.epoch,
@@ -121,15 +125,17 @@ class Takeover:
             _wait(
                 active.claim(), job.config.transaction_timeout_ms / 1000 + 5, promotee.run, environment.clock
             )
-            self._pass(promotee, CLAIMED)
+            self._pass(promotee, CLAIMED, took)
         except BaseException:
             active.abandon()
             raise
         tell(Signal.CLAIMED)
+        _log.info("%s: taken over at epoch %d: %s", promotee.replica, promotee.epoch, took)
         return active
 
-    def _pass(self, promotee: Promotee, point: str) -> None:
+    def _pass(self, promotee: Promotee, point: str, took: _Course) -> None:
         """Pass a probe point of the takeover. Raises `WriterLost` when the run is cancelled."""
+        took.note(point.removeprefix("takeover: "))
         self.job.environment.probe(point)
         if promotee.run.is_cancelled():
             raise WriterLost(f"{promotee.replica}: cancelled")
@@ -151,6 +157,24 @@ class Takeover:
                     f"{self.job.definition.changelog}-{partition}: the replay does not move on from {position} "
                     f"towards {target} for {_STALL_SECONDS:.0f} s"
                 )
+
+
+class _Course:
+    """How long each step of a takeover took, in milliseconds, for the log."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic()
+        self._steps: list[tuple[str, float]] = []
+
+    def note(self, point: str) -> None:
+        """Take note of the end of a step."""
+        last, self._last = self._last, self._clock.monotonic()
+        self._steps.append((point, 1000 * (self._last - last)))
+
+    def __str__(self) -> str:
+        whole = sum(each for _, each in self._steps)
+        return f"{whole:.0f} ms ({', '.join(f'{point} after {each:.0f}' for point, each in self._steps)})"
 
 
 def _wait_slice(future: Future[None], run: CancelScope) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,6 +73,18 @@ def test_a_takeover_connects_what_it_asks_for_ahead(lab: MemoryLab) -> None:
     assert broker.connects == 0
     standby.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE)
     assert broker.connects == len(lab.tasks)
+
+
+def test_how_long_each_step_of_a_takeover_took_is_logged(
+    lab: MemoryLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, standby = lab.pair()
+    with caplog.at_level(logging.INFO, "standby.kernel.replica.takeover"):
+        standby.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE)
+    (said,) = {each.getMessage().partition(": ")[2] for each in caplog.records}
+    points = ("record read", "writer initialised", "offsets read", "drained", "claimed")
+    steps = ", ".join(f"{each} after 0" for each in points)
+    assert said == f"taken over at epoch 2: 0 ms ({steps})", "no time has passed"
 
 
 def test_a_feed_is_told_of_its_tasks_when_they_begin_to_become_active(lab: MemoryLab) -> None:
