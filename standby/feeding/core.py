@@ -72,9 +72,6 @@ _LOOK_APART_SECONDS: Final = 0.01
 #: faster than restarting it for each.
 _GATHER_SECONDS: Final = 0.3
 
-#: Kafka expires offsets that have not been committed for days; an idle active commits them again.
-_RECLAIM_MS: Final = 3_600_000
-
 
 def step(state: FeedingState, event: FeedingEvent) -> FeedingStep:
     """Return the state after ``event``, and the actions to execute, in order."""
@@ -143,7 +140,7 @@ def _turn_ended(state: FeedingState, event: TurnEnded) -> FeedingStep:
     actions: list[FeedingAction] = []
     for task, member in state.members.items():
         # A time to come is one from before the clock was set back.
-        if abs(state.now_ms - member.last_commit_ms) > _RECLAIM_MS:
+        if abs(state.now_ms - member.last_commit_ms) > state.policy.reclaim_ms:
             # The commit's thread keeps the order (rule `committed-offsets`).
             actions.append(Reclaim(task, state.now_ms))
             state = reclaimed(state, task)

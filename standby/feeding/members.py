@@ -96,7 +96,7 @@ def end_task(state: FeedingState, failure: TaskFailure) -> FeedingStep:
 def reclaimed(state: FeedingState, task: TaskId) -> FeedingState:
     """Return the state in which the task's offsets count as committed again.
 
-    So they are committed once, not at each check: the outcome shows at the next batch, or an hour later.
+    So they are committed once, not at each check: the outcome shows at the next batch, or the next time.
     """
     return with_member(state, replace(state.members[task], last_commit_ms=state.now_ms))
 

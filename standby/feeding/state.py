@@ -14,6 +14,9 @@ from standby.replica.failing import CodeError, ErrorPolicy, Suspect, failures_at
 from standby.replica.route import Route
 from standby.shared.model import GivenUp, InputFailures, Offsets, TaskId
 
+#: Kafka expires offsets that have not been committed for days; an idle active commits them again.
+RECLAIM_MS: Final = 3_600_000
+
 
 @dataclass(frozen=True, slots=True)
 class FeedingPolicy:
@@ -22,6 +25,8 @@ class FeedingPolicy:
     errors: ErrorPolicy
     may_skip_lost: bool = False
     """Whether input that was deleted before it was processed is skipped (`task.input.lost`)."""
+    reclaim_ms: int = RECLAIM_MS
+    """How long after its last commit an idle active commits its offsets again."""
 
     @property
     def inputs(self) -> tuple[str, ...]:

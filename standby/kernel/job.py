@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from standby.config import parse
-from standby.feeding.state import FeedingPolicy
+from standby.feeding.state import RECLAIM_MS, FeedingPolicy
 from standby.kernel.active.ownership import Ownership
 from standby.kernel.active.topic_ids import TopicIdCheck
 from standby.kernel.environment import Environment
@@ -84,7 +84,12 @@ class JobKernel:
         )
         self.pipeline: Final = Pipeline(
             name,
-            FeedingPolicy(error_policy(self.config), may_skip_lost=self.config.input_lost == "skip"),
+            FeedingPolicy(
+                error_policy(self.config),
+                may_skip_lost=self.config.input_lost == "skip",
+                # An active's state counts as caught up until its last commit, so it must not become too old by idling.
+                reclaim_ms=min(RECLAIM_MS, self.config.changelog_delete_retention_ms // 4),
+            ),
             runner,
             PipelinePorts(
                 make_feed=partial(environment.make_feed, self.config, definition),

@@ -35,7 +35,7 @@ from standby.feeding.events import (
 )
 from standby.feeding.failures import _FEED_FAILURES, _HELD_UP_SECONDS
 from standby.feeding.feeds import _DEAF_SECONDS, _MOST_DEAF_SECONDS
-from standby.feeding.state import FeedEndCause, FeedFailure
+from standby.feeding.state import RECLAIM_MS, FeedEndCause, FeedFailure
 from standby.feeding.warming import _QUIET_SECONDS, _WARM_SECONDS
 from standby.replica.lifecycle import Signal
 from standby.shared.model import Fault, LeftOut, Offsets, TaskId
@@ -334,7 +334,7 @@ def test_code_of_which_no_feed_can_be_made_ends_every_task_that_joins() -> None:
 def test_an_idle_task_commits_its_offsets_again_every_hour_and_once() -> None:
     world = feeding(ONE)
     world.end = 0
-    world.turn(core._RECLAIM_MS / 1000 - 1)
+    world.turn(RECLAIM_MS / 1000 - 1)
     assert world.took(Reclaim) == []
     world.turn(2)
     assert world.took(Reclaim) == [Reclaim(ONE, world.now_ms)]

@@ -26,6 +26,7 @@ from standby.shared.wire import JobDefinition
 from tests.fakes import ledger_job
 from tests.fakes.feed import FEED, MemoryFeed
 from tests.fakes.kafka import Entry, Transaction
+from tests.fakes.peers import by_source
 from tests.meanwhile import Hold
 from tests.memory_lab import COMMIT, JOB, WAYS, MakeLab, MemoryContainer, MemoryLab, having
 from tests.patience import PATIENCE_SECONDS, soon
@@ -609,6 +610,28 @@ def test_an_idle_active_commits_its_offset_again_every_hour(lab: MemoryLab) -> N
     active.eventually(lambda: len(commits) == len(lab.tasks))
     assert {each.offset for each in lab.kafka.offsets.values()} == {10}
     assert active.are(Phase.ACTIVE)
+
+
+@pytest.mark.parametrize("then", ["loses its producer", "is demoted"])
+def test_the_state_of_an_idle_active_never_becomes_too_old(make_lab: MakeLab, then: str) -> None:
+    """It would have to be restored as a whole, although nobody else has written anything."""
+    lab = make_lab(1, **{"job.changelog.delete.retention.ms": "60000"})
+    lab.clock.hold()
+    active = lab.begun()
+    lab.clock.let_pass(57, f"{JOB}-ends", f"{JOB}-pipeline")
+    if then == "is demoted":
+        active.want(0, Role.STANDBY, 2).await_phase(Phase.TAILING)
+    else:
+        losses = [WriterLost("lost by the test")]
+
+        def lose() -> None:
+            if losses:
+                raise losses.pop()
+
+        lab.kafka.before_commit = lose
+        active.process(10)
+        assert not losses
+    assert by_source(active.restores) == {"changelog": 1}
 
 
 def test_an_idle_active_that_loses_its_producer_now_and_then_goes_on(make_lab: MakeLab) -> None:
