@@ -121,7 +121,7 @@ class ReplicaRunner:
         self._restores = 0
         #: Monotonic time of the first loss in a row for want of an answer about markers.
         self._unanswered_since: float | None = None
-        self._flush_failed_ms = 0
+        self._flush_failed_ms, self._is_flushing = 0, False
         self._acts: Final[dict[Effect, Callable[[CancelScope], None]]] = {
             Effect.OPEN_STORE: self._open_store,
             Effect.WIPE_STORE: self._wipe_store,
@@ -208,8 +208,12 @@ class ReplicaRunner:
         if (
             store is not None
             and self.replica.phase in (Phase.TAILING, Phase.ACTIVE)
-            and self._is_flush_due(store, now_ms)
+            and not self._is_flushing
+            and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS
+            and store.is_flush_due(now_ms)
         ):
+            # One at a time: a disk may not answer for days, and this is called ten times a second.
+            self._is_flushing = True
             self._worker.put(partial(self._flush, store))
 
     def pause(self, *, is_paused: bool) -> None:
@@ -559,18 +563,14 @@ class ReplicaRunner:
             # A record that is still on its way holds the producer, and with it threads and connections, for good.
             writer.close()
 
-    def _is_flush_due(self, store: TaskStore, now_ms: int) -> bool:
-        return store.is_flush_due(now_ms) and abs(now_ms - self._flush_failed_ms) > _FLUSH_RETRY_MS
-
     def _flush(self, store: TaskStore) -> None:
-        now_ms = self._clock.now_ms()
-        # Several flushes may have been queued before this one ran.
-        if self._is_flush_due(store, now_ms):
-            try:
-                store.flush()
-            except StandfastError as error:
-                self._flush_failed_ms = now_ms
-                _log.warning("%s: flushing the store failed: %s", self.replica.id, error)
+        try:
+            store.flush()
+        except StandfastError as error:
+            self._flush_failed_ms = self._clock.now_ms()
+            _log.warning("%s: flushing the store failed: %s", self.replica.id, error)
+        finally:
+            self._is_flushing = False
 
     def _has_waited_too_long(self) -> bool:
         """Return whether an active that has lost its producer while it waited for markers has done so for too long.

@@ -701,6 +701,21 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(lab: MemoryLab, caplog: pyte
     assert sum("flushing" in each for each in caplog.messages) == len(lab.tasks)
 
 
+def test_a_disk_that_does_not_answer_is_asked_for_one_flush(make_lab: MakeLab) -> None:
+    """Or one more for each look would wait for it: a container beside such a disk would grow for days."""
+    lab = make_lab(1)
+    lab.clock.hold()
+    standby = tailing(lab)
+    lab.disk.on_flush = hold = Hold()
+    lab.now_ms += 400_000
+    hold.await_reached()
+    lab.pass_time(10 * TICK)
+    (held,) = standby.replicas.held()
+    waits_for_more = held._worker.has_commands
+    hold.let_go()
+    assert not waits_for_more
+
+
 def test_a_revoked_replica_is_reported_closed_until_the_next_order(lab: MemoryLab) -> None:
     standby = tailing(lab)
     standby.replicas.obey((), {JOB: lab.definition})
