@@ -209,17 +209,18 @@ class Scratch:
                 while left and (piece := out.read(min(left, _PIECE_BYTES))):
                     digest.update(piece)
                     left -= len(piece)
-                if start < file.size:
-                    for piece in source.read(lease, file.name, start):
-                        wait(len(piece))
-                        size += len(piece)
-                        if size > file.size:
-                            raise CorruptState(f"{file.name} is longer than {file.size} bytes")
-                        _write(out, piece)
-                        digest.update(piece)
-                        self.fetched_bytes += len(piece)
-                        self.done_bytes += len(piece)
-                        tell()
+                # Also if nothing of it is missing: files of an earlier attempt may take longer to read than the
+                # source keeps a copy for which nobody asks.
+                for piece in source.read(lease, file.name, start):
+                    wait(len(piece))
+                    size += len(piece)
+                    if size > file.size:
+                        raise CorruptState(f"{file.name} is longer than {file.size} bytes")
+                    _write(out, piece)
+                    digest.update(piece)
+                    self.fetched_bytes += len(piece)
+                    self.done_bytes += len(piece)
+                    tell()
                 if size < file.size:
                     raise Transient(f"{file.name} was interrupted at byte {size} of {file.size}")
                 os.fsync(out.fileno())

@@ -216,6 +216,20 @@ def test_a_source_that_dies_half_way_costs_only_the_rest(
     assert_same(scratch.final, given)
 
 
+def test_a_copy_is_asked_for_while_what_is_there_already_is_read(
+    source: SnapshotSource, provider: Provider, scratch: Scratch
+) -> None:
+    """Reading a large state takes longer than a copy is kept for which nobody asks, and so does each new attempt."""
+    manifest = taken(source)
+    with scratch.locked():
+        scratch.fetch(source, manifest, nothing, nothing)
+        provider.requests.clear()
+        again = Scratch(scratch.final)
+        again.fetch(source, manifest, nothing, nothing)
+    assert (again.fetched_bytes, again.done_bytes) == (0, manifest.total_bytes)
+    assert [each.path[-1] for each in provider.requests] == [each.name for each in manifest.files]
+
+
 def test_what_was_damaged_here_between_two_attempts_is_fetched_again(
     given: TaskStore, source: SnapshotSource, scratch: Scratch
 ) -> None:
