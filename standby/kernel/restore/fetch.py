@@ -17,7 +17,7 @@ from typing import IO, Final
 from standby.errors import CorruptState, Transient, Unavailable
 from standby.kernel.ports import OpenSource, SnapshotSource
 from standby.kernel.replay.rate_limiter import RateLimiter
-from standby.kernel.store.directories import make_private
+from standby.kernel.store.directories import content_bytes, make_private
 from standby.kernel.store.store import write_side_file
 from standby.ports import PeerDirectory
 from standby.replica.store.origin import DATABASE
@@ -103,10 +103,7 @@ class Scratch:
     @property
     def held_bytes(self) -> int:
         """Number of bytes that earlier attempts have left here."""
-        try:
-            return sum(each.stat().st_size for each in self._database.iterdir())
-        except OSError:
-            return 0
+        return content_bytes(self._database)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

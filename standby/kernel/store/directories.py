@@ -129,6 +129,14 @@ def is_shared(directory: Path) -> bool:
     return bool(directory.stat().st_mode & stat.S_IWOTH)
 
 
+def content_bytes(directory: Path) -> int:
+    """Return the size of all files in a directory; 0 if it cannot be read."""
+    try:
+        return sum(each.stat().st_size for each in directory.iterdir())
+    except OSError:
+        return 0
+
+
 def remove_empty(directory: Path, *, state_dir: Path) -> None:
     """Remove a directory and its parents while they are empty, up to the state directory.
 

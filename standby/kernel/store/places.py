@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from standby.errors import CorruptState, Transient, Unavailable
+from standby.kernel.store.directories import content_bytes
 from standby.kernel.store.store import TaskStore, read_side_file
+from standby.replica.store.origin import DATABASE
 
 _log: Final = logging.getLogger(__name__)
 
-#: With less free space than this, a disk takes no new state, and state on it is not used if another disk has room:
-#: one flush of the database's memory may need as much.
+#: With less free space than this, a disk takes no new state, and state on it is not used if another disk has room for
+#: it: one flush of the database's memory may need as much.
 _LEAST_FREE_BYTES: Final = 128 << 20
 
 #: Opens the state in a directory; None when there is none, raises `CorruptState` when it must not be used.
@@ -46,16 +48,17 @@ def open_found(
 ) -> TaskStore | None:
     """Return the freshest usable state of a task in any of its directories; None when there is none.
 
-    State on a full or broken disk is skipped when another directory can take the state. Raises `Transient` while
+    State on a full or broken disk is skipped when another directory has room for all of it. Raises `Transient` while
     another process holds one of them, because that process is using it.
     """
     found = sorted(_found(directories), key=lambda each: -each[1])
     if not found:
         return None
     rooms = {each: free_bytes(each) for each in directories}
-    has_other = any((room or 0) >= least_free for room in rooms.values())
+    most = max(room or 0 for room in rooms.values())
     for directory, _ in found:
-        if has_other and (rooms[directory] or 0) < least_free:
+        is_full = (rooms[directory] or 0) < least_free
+        if is_full and most >= least_free + content_bytes(directory / DATABASE):
             _log.warning("%s: this state is skipped: its disk has no room, and another disk has", directory)
             continue
         try:

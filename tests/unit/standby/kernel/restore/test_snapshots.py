@@ -528,6 +528,22 @@ def test_state_on_a_disk_that_fails_is_not_gone_on_with_when_another_one_has_roo
     assert by_free_space(places, 3 << 20)[0] == tmp_path / "roomy" / "task"
 
 
+@pytest.mark.parametrize(("lacks", "is_used"), [(1, True), (0, False)])
+def test_state_on_a_full_disk_is_gone_on_with_unless_another_one_has_room_for_it(
+    given: TaskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: int, is_used: bool
+) -> None:
+    """All of it would be restored on a disk that is full long before that."""
+    given.close()
+    size = sum(each.stat().st_size for each in (given.directory / DATABASE).iterdir())
+    other = tmp_path / "other" / "task"
+    rooms = {given.directory: 4095, other: 4096 + size - lacks}
+    monkeypatch.setattr("standby.kernel.store.places.free_bytes", rooms.get)
+    found = open_found([given.directory, other], opened, 4096)
+    assert (found is not None) is is_used
+    if found is not None:
+        found.close()
+
+
 def test_the_freshest_usable_state_of_several_disks_is_used(tmp_path: Path) -> None:
     places = [tmp_path / name / "task" for name in ("a", "b", "c")]
     for offset, place in enumerate(places, 1):
