@@ -18,11 +18,11 @@ from standby.kernel.job import JobKernel
 from standby.kernel.ports import OpenDatabase, SnapshotSource
 from standby.kernel.probes import Probe
 from standby.kernel.restore.fetch import Peers, Scratch
-from standby.kernel.store.directories import check_owners
+from standby.kernel.store.directories import check_owners, content_bytes
 from standby.kernel.store.places import by_free_space, free_bytes, open_found
 from standby.kernel.store.store import TaskStore, condemn_state, open_empty, open_existing, wipe_store
 from standby.ports import PeerRefused
-from standby.replica.store.origin import BeginningLost, Origin, Position, check_state
+from standby.replica.store.origin import DATABASE, BeginningLost, Origin, Position, check_state
 from standby.replica.store.snapshot import Manifest, decode_manifest
 from standby.replica.store.sources import Peer, StateSource, peers_of
 from standby.shared.model import TaskId
@@ -401,11 +401,21 @@ class Restore:
     def _place(self, manifest: Manifest) -> Path:
         """Return the final directory for the state: on a disk with room, preferably where a fetch has begun."""
         begun = {each: Scratch(each).held_bytes for each in self._directories}
-        for each in sorted(by_free_space(self._directories), key=lambda each: -begun[each]):
-            # Data of an earlier fetch needs no further room: it is reused or deleted.
-            room = (free_bytes(each) or 0) + begun[each]
-            if each not in self._full and room >= manifest.total_bytes + _SPARE_BYTES:
+        places = sorted(by_free_space(self._directories), key=lambda each: -begun[each])
+        # Data of an earlier fetch needs no further room: it is reused or deleted.
+        rooms = {each: (free_bytes(each) or 0) + begun[each] for each in places if each not in self._full}
+        least = manifest.total_bytes + _SPARE_BYTES
+        for each, room in rooms.items():
+            if room >= least:
                 return each
+        # A replay would delete the refused state as well; without the changelog's beginning, only a replacement does.
+        if self._bounds()[0] == 0:
+            for each, room in rooms.items():
+                if each in self._refused and room + content_bytes(each / DATABASE) >= least:
+                    with self._opening:
+                        wipe_store(each, self._job.environment.open_database)
+                    self._refused.discard(each)
+                    return each
         raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
 
     # ---- parameters for opening the state ----

@@ -265,6 +265,34 @@ def test_what_a_provider_that_died_has_given_counts_as_room_for_the_rest(
     assert sources(new) == {"active": 1}
 
 
+@pytest.mark.parametrize(("first", "source"), [(0, "active"), (1, None)])
+def test_state_that_is_too_old_makes_room_for_a_copy(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, first: int, source: str | None
+) -> None:
+    """It would be deleted for a replay of the whole changelog, too, but for nothing less than a replacement."""
+    _, standby = active_and_standby(lab)
+    standby.close()
+    ballast = (
+        Path(lab.config.state_dirs[0]) / state_path("cluster", "b", lab.tasks[0], "run") / DATABASE / "0.sst"
+    )
+    ballast.write_bytes(bytes(100_000))
+
+    def room(place: Path) -> int:
+        taken = 100_000 if ballast.exists() else 0
+        return restore._SPARE_BYTES + copy_size(lab) - Scratch(place).held_bytes - taken
+
+    monkeypatch.setattr(restore, "free_bytes", room)
+    lab.kafka.starts["changelog", 0] = first
+    lab.now_ms += 90_000_000
+    again = lab.container("b").want(1, Role.STANDBY, 1)
+    if source is not None:
+        again.await_phase(Phase.TAILING)
+        assert sources(again) == {source: 1}
+    else:
+        again.eventually(lambda: any("has lost its beginning" in each for each in again.details))
+        assert ballast.exists()
+
+
 @pytest.mark.parametrize("lab", [2], indirect=True)
 def test_what_was_fetched_is_gone_on_with_where_it_lies(
     lab: MemoryLab, net: PeerNet, monkeypatch: pytest.MonkeyPatch
