@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,7 @@ from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
 from standby.shared.version import version
 from standby.threads.inbox import Inbox
+from standby.threads.worker import do_nothing
 
 _log = logging.getLogger("appmaster")
 
@@ -78,6 +79,9 @@ _RENEWED_SECONDS: Final = 1.0
 #: How long a candidate that is told to end may take, seconds: less than the 60 s after which it would be killed without
 #: YARN (`appmaster.cli.clusters.standalone`), and more than Skein AMs that do not answer take.
 _END_SECONDS: Final = 20.0
+
+#: How long a candidate's last log lines may take, seconds: the disk of the log may not answer.
+_LAST_SECONDS: Final = 10.0
 
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
@@ -515,23 +519,24 @@ def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:
     A leader without its writer would keep its record for ever, and decide without carrying anything out.
     """
     name = died.thread.name if died.thread is not None else "a thread"
-    _log.critical("%s: unexpected error", name, exc_info=died.exc_value)
-    _end(_BROKEN)
+    _end(_BROKEN, lambda: _log.critical("%s: unexpected error", name, exc_info=died.exc_value))
 
 
 def end_with_error(error: BaseException) -> NoReturn:
     """End the candidate after an error that makes its further actions unreliable."""
-    _log.critical("this process cannot continue", exc_info=error)
-    _end(_BROKEN)
+    _end(_BROKEN, lambda: _log.critical("this process cannot continue", exc_info=error))
 
 
-def _end(status: int) -> NoReturn:
-    """End the process at once.
+def _end(status: int, say: Callable[[], None] = do_nothing) -> NoReturn:
+    """End the process at once, after it has logged why (``say``).
 
     A call that still waits for ZooKeeper's answer would delay the end, and so the next start, by up to a minute.
     """
-    logging.shutdown()
-    sys.stdout.flush()
+    late = partial(REAL.later, _LAST_SECONDS, partial(os._exit, status))
+    for act in (late, say, logging.shutdown, sys.stdout.flush):
+        # The disk of the log may be full, or not answer; there may be no thread for the first one.
+        with suppress(Exception):
+            act()
     os._exit(status)
 
 

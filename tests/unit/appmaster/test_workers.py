@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -99,3 +100,26 @@ def test_a_thread_that_dies_ends_the_candidate() -> None:
     assert done.returncode == 1
     assert "records: unexpected error" in done.stderr
     assert "planted" in done.stderr
+
+
+_LOGGING = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout)
+"""
+
+
+def test_a_thread_that_dies_ends_the_candidate_also_if_the_disk_of_its_log_is_full() -> None:
+    """The flush of what could not be written raised, and the leader went on without that thread."""
+    # With it, nothing would be kept to be flushed; a master that is not YARN's does not have it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _LOGGING + _PROGRAM],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr
