@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
 import sys
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -54,6 +56,7 @@ from standby.adapters.tls import TlsCredentials
 from standby.adapters.zookeeper.access import Access, owner_access
 from standby.adapters.zookeeper.credentials import Renewal
 from standby.config import librdkafka_settings
+from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
 from standby.process.descriptors import allow_most
 from standby.process.witness import end_with
@@ -82,6 +85,10 @@ _END_SECONDS: Final = 20.0
 
 #: How long a candidate's last log lines may take, seconds: the disk of the log may not answer.
 _LAST_SECONDS: Final = 10.0
+
+#: A leader ends when one turn of its loop has taken this many looks, half a second apart: a minute. The longest turns
+#: take seconds: of a leader that takes over 10,000 tasks, on a busy machine.
+_STUCK_LOOKS: Final = 120
 
 #: Exit status after an unexpected error; the supervisor starts the candidate again.
 _BROKEN: Final = 1
@@ -235,6 +242,8 @@ class CandidateRuntime:
             ends_with_jobs=not config.is_pool,
         )
         self._http = self._http_port()
+        #: Numbers the watchdog's looks between turns.
+        self._looks = itertools.count(1)
         #: Cancels the end that a candidate comes to if it was told to end and is late.
         self._is_in_time: Callable[[], None] = lambda: None
 
@@ -382,13 +391,24 @@ class CandidateRuntime:
         """Return the last view of a leadership when every job has ended; raises `Fenced` if there is more to lead."""
         candidate, services = self._candidate, self._services
         services.code.lead(epoch)
-        view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
+        # Its lease is renewed on another thread: no candidate would depose a leader whose loop stands still.
+        watchdog = Watchdog(self._loops, end_stuck, looks=_STUCK_LOOKS)
+        watchdog.start()
+        try:
+            view = candidate.lead(epoch, lambda: services.changes.lead(epoch))
+        finally:
+            watchdog.stop()
         # A queued change may wait for the end of the last job; that end has to be written first.
         self._effects.writer.flush(_WRITTEN_SECONDS)
         services.changes.rest()
         if candidate.has_more(view):
             raise Fenced("a job was submitted when the last one had just ended")
         return view
+
+    def _loops(self) -> int:
+        """Return a number that stays the same only during one turn of the leader's loop."""
+        under_way = self._driver.turn_under_way
+        return under_way if under_way is not None else -next(self._looks)
 
     def _finish(self, view: ClusterView) -> None:
         """End the cells' applications after every job has ended, with the diagnostics for YARN."""
@@ -525,6 +545,21 @@ def end_with_thread(died: threading.ExceptHookArgs) -> NoReturn:
 def end_with_error(error: BaseException) -> NoReturn:
     """End the candidate after an error that makes its further actions unreliable."""
     _end(_BROKEN, lambda: _log.critical("this process cannot continue", exc_info=error))
+
+
+def end_stuck() -> NoReturn:
+    """End a leader whose loop stands still, perhaps because its log cannot be written: another candidate leads."""
+    _end(_BROKEN, _say_stuck)
+
+
+def _say_stuck() -> None:
+    # Not by the faulthandler: it holds the interpreter's lock while it writes, which may never end.
+    stacks = (
+        f"{names.get(each, each)}:\n{''.join(traceback.format_stack(frame))}"
+        for names in ({each.ident: each.name for each in threading.enumerate()},)
+        for each, frame in sys._current_frames().items()  # noqa: SLF001 - the only way to them
+    )
+    _log.critical("the leader's loop stands still; the stacks of all threads:\n%s", "\n".join(stacks))
 
 
 def _end(status: int, say: Callable[[], None] = do_nothing) -> NoReturn:

@@ -70,6 +70,8 @@ class Driver:
         self._entries: list[LogEntry] = []
         #: The view after the last turn; immutable, so any thread may read it.
         self.view = ClusterView()
+        self._turns = 0
+        self._is_turning = False
 
     def run(self, is_over: Callable[[ClusterView], bool]) -> None:
         """Turn until ``is_over`` returns True.
@@ -79,8 +81,21 @@ class Driver:
         while not is_over(self.view):
             self.turn(self._inbox.drain(TICK_SECONDS))
 
+    @property
+    def turn_under_way(self) -> int | None:
+        """The number of the turn under way, None between turns (any thread)."""
+        return self._turns if self._is_turning else None
+
     def turn(self, events: list[Event]) -> None:
         """Fold the events into the view, then plan and start actions until there is nothing to do."""
+        self._turns += 1
+        self._is_turning = True
+        try:
+            self._make_turn(events)
+        finally:
+            self._is_turning = False
+
+    def _make_turn(self, events: list[Event]) -> None:
         # The real clock: no decision depends on how long a turn takes.
         begun = REAL.monotonic()
         now = self._clock()

@@ -28,6 +28,8 @@ class Composed:
         self.registered: list[CandidateRecord] = []
         self.served: dict[str, tuple[Any, ...]] = {}
         self.expire: Callable[[], None] = lambda: None
+        #: What the watchdog looks at.
+        self.count: Callable[[], int] = int
         #: Ends the candidate, during its first look at who leads.
         self.end: Callable[[], None] = lambda: None
         code = SimpleNamespace(may_lead=lambda: ())
@@ -143,3 +145,38 @@ def test_a_candidate_that_does_not_lead_answers_for_no_leader_and_acts_for_none(
         status()
     _, _, has_lease = composed.served["Metrics"]
     assert not has_lease()
+
+
+def test_a_turn_of_a_leader_that_does_not_end_is_noticed_and_no_wait_between_turns_is(
+    composed: Composed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease was renewed by another thread, so it led for ever without deciding anything."""
+    runtime, seen = composed.runtime, dict[str, set[int]]()
+
+    class Watching:
+        def __init__(self, count: Callable[[], int], on_stuck: Callable[[], None], *, looks: int) -> None:
+            assert (on_stuck, looks / 2) == (root.end_stuck, 60)
+            composed.count = count
+
+        start, stop = composed._told("watched"), composed._told("no longer watched")
+
+    def look(when: str) -> bool:
+        seen[when] = {composed.count(), composed.count()}
+        return False
+
+    def lead(epoch: int, taken_over: Callable[[], None]) -> ClusterView:
+        composed.told.append("leading")
+        look("taking over")
+        runtime._driver.turn([])
+        look("waiting")
+        return ClusterView()
+
+    monkeypatch.setattr(root, "Watchdog", Watching)
+    runtime._driver._may_act = lambda: look("turning")
+    runtime._driver._turned = lambda seconds: None
+    runtime._candidate = SimpleNamespace(lead=lead, has_more=lambda view: False)  # type: ignore[assignment]
+    monkeypatch.setattr(runtime._services.code, "lead", lambda epoch: None, raising=False)
+    monkeypatch.setattr(runtime._services.changes, "rest", lambda: None, raising=False)
+    runtime._lead(1)
+    assert {when: len(each) for when, each in seen.items()} == {"taking over": 2, "turning": 1, "waiting": 2}
+    assert composed.told == ["watched", "leading", "no longer watched"]

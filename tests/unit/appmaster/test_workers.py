@@ -123,3 +123,36 @@ def test_a_thread_that_dies_ends_the_candidate_also_if_the_disk_of_its_log_is_fu
         )
     assert done.returncode == 1
     assert b"No space left" in done.stderr
+
+
+_STUCK = """
+import logging, threading
+import appmaster.__main__ as root
+
+logging.basicConfig()
+(handler,) = logging.getLogger().handlers
+handler.acquire()
+root._LAST_SECONDS = 0.1
+threading.Thread(target=root.end_stuck).start()
+threading.Event().wait()
+"""
+
+
+def test_a_leader_that_is_stuck_in_its_log_ends_without_a_word() -> None:
+    done = subprocess.run([sys.executable, "-c", _STUCK], timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 1
+
+
+def test_a_leader_that_is_stuck_says_where() -> None:
+    program = _STUCK.replace("handler.acquire()", "").replace("0.1", str(PATIENCE_SECONDS))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the leader's loop stands still" in done.stderr
+    assert "MainThread:" in done.stderr
+    assert "threading.Event().wait()" in done.stderr or 'File "<string>"' in done.stderr
