@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from standby.adapters.liveness import family_of
 from standby.process.witness import AT_DISK, READ, STILL
 from standby.shared import wire
 from standby.shared.exits import ProcessEnd
@@ -48,29 +49,46 @@ _REFUSED: Final = Look(accepts=False, is_running=False)
 
 
 async def look_at(host: str, port: int) -> Look:
-    """Return what a connection to ``host:port`` shows; takes 1.25 s at most, and raises nothing."""
+    """Return what a connection to ``host:port`` shows.
+
+    Takes 1.25 s at most, and 0.25 s more for each further address of the host.
+    """
     loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), _SAY_SECONDS)
+        # Only those at which it may listen: a name may have an address of IPv6, too, and that one refuses.
+        asking = loop.getaddrinfo(host, port, family=family_of(host), type=socket.SOCK_STREAM)
+        found = await asyncio.wait_for(asking, _SAY_SECONDS)
     except (OSError, asyncio.TimeoutError):
         return NOT_ASKED
-    family, kind, protocol, _, address = found[0]
+    is_refused = True
+    # It listens at one of them, not always the first one that is found here.
+    for family, kind, protocol, _, address in found:
+        # Outside: without a descriptor for it, nothing is known about the host.
+        connection = socket.socket(family, kind, protocol)
+        try:
+            await _connect(connection, address)
+        except ConnectionRefusedError:
+            continue
+        except (OSError, asyncio.TimeoutError):
+            is_refused = False
+            continue
+        return await _asked(connection)
+    return _REFUSED if is_refused else _UNANSWERED
+
+
+async def _connect(connection: socket.socket, address: Any) -> None:
+    """Connect; closes the connection if that fails."""
+    loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as ours:
-        connection = ours.enter_context(socket.socket(family, kind, protocol))
+        ours.enter_context(connection)
         connection.setblocking(False)
         connecting = asyncio.ensure_future(loop.sock_connect(connection, address))
         # The connection attempt must have begun before the time-out does: one that expires first would not ask at all.
         await asyncio.sleep(0)
-        try:
-            # Only this is within the time-out: a loop short of processor time sees the answer and the time-out at the
-            # same moment, and what is one step away from completion then counts as answered.
-            await asyncio.wait_for(connecting, _CONNECT_SECONDS)
-        except ConnectionRefusedError:
-            return _REFUSED
-        except (OSError, asyncio.TimeoutError):
-            return _UNANSWERED
+        # Only this is within the time-out: a loop short of processor time sees the answer and the time-out at the same
+        # moment, and what is one step away from completion then counts as answered.
+        await asyncio.wait_for(connecting, _CONNECT_SECONDS)
         ours.pop_all()  # from here on it belongs to the stream
-    return await _asked(connection)
 
 
 async def _asked(connection: socket.socket) -> Look:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from standby.adapters.liveness import family_of
 from standby.errors import Unavailable
 from standby.shared.clock import REAL, Clock
 from standby.shared.metric import Metric, MetricKind
@@ -92,9 +93,8 @@ class Acceptor:
         self.limits = limits
         self.name = name
         self._clock = clock
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+            self._listening = socket.create_server((host, port), family=family_of(host), backlog=_BACKLOG)
         except OSError as error:
             said = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
             raise Unavailable(f"NM_HOST: cannot listen on {host}: {said}") from error

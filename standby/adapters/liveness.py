@@ -25,9 +25,14 @@ _DESCRIPTOR: Final = 8_000
 _BACKLOG: Final = 128
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    """Return of which family the address is at which a process listens under the name or address of its host."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def listen(host: str) -> socket.socket:
     """Return a socket that listens on a free port of the host, and does not block. Raises `Unavailable`."""
-    listening = _highest(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    listening = _highest(socket.socket(family_of(host)))
     try:
         # Two processes wait for connections: one that was quicker must not leave the other one waiting.
         listening.setblocking(False)

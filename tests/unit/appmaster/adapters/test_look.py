@@ -7,10 +7,12 @@ import selectors
 import socket
 import time
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from appmaster.adapters.look import _SAY_SECONDS, NOT_ASKED, Look, look_at
+from standby.adapters.liveness import listen
 from tests.patience import LOOK_SECONDS
 
 _CONNECT_SECONDS = 5 * LOOK_SECONDS
@@ -38,3 +40,26 @@ def test_an_answer_that_is_heard_too_late_is_an_answer(monkeypatch: pytest.Monke
 
 def test_an_unknown_name_is_no_silence() -> None:
     assert asyncio.run(look_at("no-such-host.invalid", 1)) == NOT_ASKED
+
+
+@pytest.mark.parametrize(
+    "first",
+    [(socket.AF_INET6, ("::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.2", 0))],
+    ids=["IPv6", "another"],
+)
+def test_a_name_with_several_addresses_is_asked_where_it_listens(
+    monkeypatch: pytest.MonkeyPatch, first: tuple[socket.AddressFamily, tuple[Any, ...]]
+) -> None:
+    """The first address refused, so a container that was alive counted as dead."""
+
+    def resolve(host: str, port: int, family: int = 0, *_: Any, **__: Any) -> list[Any]:
+        found = [
+            (kind, (each[0], port, *each[2:])) for kind, each in (first, (socket.AF_INET, ("127.0.0.1", 0)))
+        ]
+        return [(kind, socket.SOCK_STREAM, 6, "", each) for kind, each in found if family in (0, kind)]
+
+    with closing(listen("127.0.0.1")) as listening:
+        port = listening.getsockname()[1]
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        assert asyncio.run(look_at("host.example", port)).accepts
+    assert asyncio.run(look_at("host.example", port)) == Look(accepts=False, is_running=False)
