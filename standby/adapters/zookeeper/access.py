@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import socket
 import ssl
 import time
@@ -27,6 +28,8 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_ac
 from standby.ensemble import Tls, read_servers, wrong_servers
 from standby.errors import BadConfiguration
 from standby.shared.naming import ROOT
+
+_log: Final = logging.getLogger(__name__)
 
 _OWNER: Final = "standfast"
 _CONTAINER: Final = "standfast-container"
@@ -232,6 +235,8 @@ class _TlsHandler(_Handler):
         self._tls = tls
         #: Why the last connection failed; empty: it succeeded.
         self.refusal = ""
+        self._said = ""
+        """Why the files could not be used, as it was logged; empty: they could."""
         # Report unusable files at once, not as unresponsive servers.
         self._context()
 
@@ -245,7 +250,14 @@ class _TlsHandler(_Handler):
         except BaseException as error:
             plain.close()
             self.refusal = f"{address[0]}:{address[1]}: {error}"
+            if isinstance(error, BadConfiguration):
+                # They may be being replaced just now. Kazoo never tries again after anything but an error of a socket.
+                if (said := str(error)) != self._said:
+                    _log.error("%s", said)
+                self._said = said
+                raise ConnectionError(said) from error
             raise
+        self._said = ""
         self.refusal = ""
         return made
 
@@ -353,11 +365,14 @@ def make_client(connect: str, session_timeout_ms: int, access: Access = AS_IT_IS
             f"ZooKeeper servers {connect}: {said} (zookeeper.connect, or STANDFAST_ZOOKEEPER)"
         )
     servers, chroot = read_servers(connect)
+    retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS)
+    # Looking up the servers' names raises it for want of descriptors, for example, and would end kazoo's thread.
+    retry.retry_exceptions = (*retry.retry_exceptions, OSError)
     return Client(
         access,
         hosts=",".join(servers) + chroot,
         timeout=session_timeout_ms / 1000,
-        connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=_RECONNECT_SECONDS),
+        connection_retry=retry,
     )
 
 
