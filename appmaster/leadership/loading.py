@@ -86,6 +86,8 @@ class JobLoading:
             named = {*self.racks, *table.racks, *table.attributes}
             hosts |= {each: table.host(each, rack=self.racks.get(each, "")) for each in named}
         self.records, self.unreadable = records, unreadable
+        for deleted in self.definitions.keys() - jobs.keys():
+            del self.definitions[deleted]
         yield HostsKnown(tuple(hosts.values()))
         yield from (JobForgotten(each) for each in self.view().jobs if each not in jobs)
         yield from found

@@ -272,3 +272,13 @@ def test_a_topic_that_was_made_again_stops_the_job_until_it_is_accepted() -> Non
     leader.load({"j1": loaded(with_fields(job, definition=accepted))})
     assert leader.view.jobs["j1"].obstacle == "", "what was found before holds for the former topics"
     assert leader.loading.definitions["j1"][2].topics["in"].start == "latest"
+
+
+def test_nothing_is_kept_of_a_deleted_job() -> None:
+    """On a pool that gets jobs of ever new names, a leader's memory grew with every one of them."""
+    leader = Leader()
+    leader.load({"j1": loaded(record("j1")), "j2": loaded(record("j2"))}, ["j1", "j2"])
+    leader.load({"j1": BadConfiguration("not a record any more"), "j2": loaded(record("j2"))})
+    assert set(leader.loading.definitions) == {"j1", "j2"}, "its containers may need it"
+    leader.load({"j2": loaded(record("j2"))})
+    assert set(leader.loading.definitions) == {"j2"}
