@@ -32,6 +32,7 @@ from standby.adapters.spark.session import (
     may_run_again,
     operators,
     types,
+    unreturnable,
 )
 from standby.code.archives import import_paths
 from standby.config import JobConfig
@@ -512,6 +513,10 @@ def _check(frame: Any, name: str, reserved_types: Mapping[str, str]) -> None:
             raise BadConfiguration(
                 f"task.transform: {name} returns {reserved!r} as {' and '.join(found)}; it must stay {expected}"
             )
+    for column, why in unreturnable(frame):
+        raise BadConfiguration(
+            f"task.transform: {name} returns the column {column!r}, which cannot be given to the step: {why}"
+        )
     check_streaming(frame)
 
 

@@ -23,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_type
 
 from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.adapters.spark.plan import Operator
@@ -300,6 +301,15 @@ def may_run_again(frame: DataFrame) -> bool:
 def types(frame: DataFrame) -> list[tuple[str, str]]:
     """Return the columns of ``frame`` with Spark's type names."""
     return list(frame.dtypes)
+
+
+def unreturnable(frame: DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield each column of ``frame`` that Spark cannot return as one of an Arrow table, and its reason."""
+    for field in frame.schema:
+        try:
+            to_arrow_type(field.dataType, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+        except PySparkException as error:
+            yield field.name, first_line(error)
 
 
 def is_user_error(error: BaseException) -> bool:

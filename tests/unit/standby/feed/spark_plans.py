@@ -76,6 +76,15 @@ def widens_task(rows: Any) -> Any:
     return rows.withColumn("_task", f.col("_task").cast("long"))
 
 
+def adds_an_interval(rows: Any) -> Any:
+    """Its plan is made for each batch."""
+    return rows.selectExpr("*", "make_interval(0, length(value)) as span", "current_timestamp() as now")
+
+
+def repeats_a_field(rows: Any) -> Any:
+    return rows.withColumn("both", f.struct("key", f.col("value").alias("key")))
+
+
 def other_table(rows: Any) -> Any:
     return rows.sparkSession.range(3).selectExpr("cast(id as int) as _task", "id as _offset")
 

@@ -596,6 +596,8 @@ def test_other_transforms_are_refused_before_anything_is_deployed() -> None:
         "groups_in_pandas": r"applyInPandas\(\)",
         "drops_offset": "returns no column '_offset'",
         "widens_task": "returns '_task' as bigint; it must stay int",
+        "adds_an_interval": "the column 'span', which cannot be given to the step: .*CalendarInterval",
+        "repeats_a_field": "the column 'both', which cannot be given to the step: .*DUPLICATED_FIELD_NAME",
         "other_table": "does not come from the one it was given",
         "nothing": "returned a NoneType, not a DataFrame",
         "fails": "raised LookupError: no dictionary",
