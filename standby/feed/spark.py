@@ -338,7 +338,7 @@ class SparkTransform:
         assert spark is not None
         try:
             is_divided = is_divided or rows.num_rows >= _DIVIDED_ROWS
-            slots = spark.session.sparkContext.defaultParallelism if is_divided else 1
+            slots = spark.slots if is_divided else 1
             plan = self._plans.get(slots)
             if not isinstance(plan, DirectPlan):
                 self._join_group(spark, group)
@@ -370,7 +370,7 @@ class SparkTransform:
         self._left = [(plan, since) for plan, since in self._left if plan.stuck]
         before = self._clock.monotonic() - _ENDLESS_SECONDS
         endless = sum(plan.stuck for plan, since in self._left if since <= before)
-        if endless and endless >= spark.session.sparkContext.defaultParallelism:
+        if endless and endless >= spark.slots:
             _LOG.error("%d batches do not end, and Spark's JVM is killed", endless)
             spark.process.kill()
             raise Transient(_DIED)

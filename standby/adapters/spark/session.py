@@ -99,6 +99,8 @@ class Spark:
             seconds = min(CALL_SECONDS, max(0.0, end - time.monotonic()))
             with self.asking("its session was started", "its settings", seconds):
                 self.session = _session(self.process, settings)
+                self.slots = _slots(self.session)
+                """How many tasks it runs at once, and into how many parts a large batch is divided."""
         except StandfastError:
             self.process.kill()
             _forget()
@@ -393,6 +395,13 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
     for name, value in settings.items():
         conf.set(name, value)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _slots(session: SparkSession) -> int:
+    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    # `spark.default.parallelism` may ask for fewer, and for many more, parts.
+    return int(min(context.defaultParallelism(), context.maxNumConcurrentTasks(profile)))
 
 
 def _wait_for_ever(gateway: Any) -> None:

@@ -40,6 +40,7 @@ OWN = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.caseSensitive": "true",
     "spark.master": "local[1]",
+    "spark.default.parallelism": "200",
 }
 
 
@@ -204,6 +205,7 @@ def test_settings_of_a_job_do_not_change_its_rows() -> None:
         for first, count in ((-3_600_000_000, 20), (1_709_283_605_000_000, DIVIDED)):
             put = rows([b"v"] * count, first)
             assert_same(of_all.run(put), put)
+            assert set(of_all._plans) == {1}, "a batch has no more parts than Spark has task slots"
             assert sorted(of_moved.run(put)["_offset"].to_pylist()) == put["_offset"].to_pylist()
     finally:
         of_moved.close()
