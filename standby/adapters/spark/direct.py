@@ -46,6 +46,10 @@ _ACCUMULATORS: Final = "org.apache.spark.api.python.PythonAccumulatorV2"
 #: Ids of tasks, which Spark's own do not reach. A worker's end is watched for each id.
 _TASKS: Final = itertools.count(1 << 40)
 
+#: Properties of tasks: the memory of their Python workers, and among how many it is divided.
+_WORKER_MEMORY: Final = "resource.pyspark.memory"
+_WORKERS: Final = "resource.executor.cores"
+
 #: Smaller sources are lists in the plan.
 _LIST_BELOW: Final = "spark.sql.execution.arrow.localRelationThreshold"
 
@@ -137,6 +141,13 @@ class DirectPlan:
         properties = jvm.java.util.Properties()
         for name, value in session.conf.getAll.items():
             properties.setProperty(name, value)
+        profile = session.sparkContext._jsc.sc().resourceProfileManager().defaultResourceProfile()  # noqa: SLF001
+        for name, amount in (
+            (_WORKER_MEMORY, profile.getPySparkMemory()),
+            (_WORKERS, profile.getExecutorCores()),
+        ):
+            if amount.isDefined():
+                properties.setProperty(name, str(amount.get()))
         metrics = jvm.org.apache.spark.executor.TaskMetrics.empty()
         resources = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(jvm.java.util.HashMap())
         self._task = (properties, None, metrics, 1, resources)

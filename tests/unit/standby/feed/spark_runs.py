@@ -244,6 +244,18 @@ def collected(rows: DataFrame) -> DataFrame:
     return rows.select("_task", "_offset", f.udf(frozen, "int")("value").alias("n"))
 
 
+def limited(rows: DataFrame) -> DataFrame:
+    """Return how much memory a worker may have."""
+    from pyspark.sql import functions as f
+
+    def limit(value):  # type: ignore[no-untyped-def]
+        import resource
+
+        return resource.getrlimit(resource.RLIMIT_AS)[0]
+
+    return rows.select("_task", "_offset", f.udf(limit, "long")("value").alias("n"))
+
+
 def in_japan(rows: DataFrame) -> DataFrame:
     rows.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     return rows.drop("key")

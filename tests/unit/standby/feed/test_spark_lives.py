@@ -212,6 +212,19 @@ def test_settings_of_a_job_do_not_change_its_rows() -> None:
         of_all.close()
 
 
+def test_functions_have_the_memory_that_the_job_gives_to_python_workers() -> None:
+    keys = {"spark.executor.pyspark.memory": "3g"}
+    direct, with_a_job = [
+        SparkTransform(configuration(spark_runs.limited, **keys), NO_CODE) for _ in range(2)
+    ]
+    with_a_job._is_direct = False
+    try:
+        assert [each.run(rows([b"v"]))["n"].to_pylist() for each in (direct, with_a_job)] == [[3 << 30]] * 2
+    finally:
+        with_a_job.close()
+        direct.close()
+
+
 def test_a_setting_that_changes_the_types_of_the_rows_is_refused() -> None:
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     with pytest.raises(BadConfiguration, match=name):
