@@ -315,7 +315,11 @@ class BorrowingTransform:
         if ahead is not None and not ahead.is_recent(self._clock.monotonic()):
             ahead.give_up()
             ahead = None
-        self._lender = self._find(self._tasks) if ahead is None else ahead.lender()
+        lender = None if ahead is None else ahead.lender()
+        if lender is None and not self._has_started:
+            # Whoever could not lend when the task began to become active may do so now.
+            lender = self._find(self._tasks)
+        self._lender = lender
         if self._lender is not None:
             _LOG.info("the transform is run by %s until the session here is warm", self._lender)
 

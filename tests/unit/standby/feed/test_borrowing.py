@@ -227,6 +227,15 @@ def test_a_lender_found_in_advance_and_not_needed_is_given_up(borrower: Borrower
     assert (borrower.transform._ahead, borrower.searches) == (None, searches)
 
 
+def test_a_lender_that_was_not_found_in_advance_is_looked_for_again(borrower: Borrower) -> None:
+    """It may have become warm meanwhile, or the records of the tasks could not be read."""
+    borrower.expect()
+    lender = borrower.lend()
+    borrower.prepare()
+    assert borrower.transform.run(table(1)) == table(2)
+    assert (borrower.searches, len(lender.batches)) == (2, 1)
+
+
 def test_what_ends_a_search_in_advance_ends_the_start_of_the_feed(borrower: Borrower) -> None:
     borrower.find_fails = MemoryError("no thread")
     borrower.transform.expect(TASKS)
