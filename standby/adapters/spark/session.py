@@ -55,9 +55,16 @@ _NOT_OF_THE_USER: Final = (
     "java.util.concurrent.TimeoutException",
 )
 
-#: How the messages of errors begin that have no class of their own and are not the user's: a job was cancelled, or a
-#: file of a static table cannot be read, for whatever reason.
-_SAID_OF_NO_ROW: Final = ("[SPARK_JOB_CANCELLED]", "[FAILED_READ_FILE")
+#: How the messages of errors begin that have no class of their own and are not the user's: a job was cancelled, a
+#: file of a static table cannot be read, or a Python worker cannot be started, for whatever reason.
+_SAID_OF_NO_ROW: Final = (
+    "[SPARK_JOB_CANCELLED]",
+    "[FAILED_READ_FILE",
+    "Error from python worker:",
+    "Python daemon failed to launch worker",
+    "Python failed to launch worker",
+    "EOFException occurred while reading the port number",
+)
 
 #: The same for errors about the value of a row. Their cause may be an input error: the decoder of Avro, for example,
 #: reads a value that is cut short to its end.
@@ -324,7 +331,9 @@ def is_user_error(error: BaseException) -> bool:
     if not isinstance(error, FAILURES):
         return False
     try:
-        causes = [(str(each.getClass().getName()), str(each.getMessage())) for each in _causes(error)]
+        causes = [
+            (str(each.getClass().getName()), str(each.getMessage()).lstrip()) for each in _causes(error)
+        ]
     except FAILURES:
         return False  # the JVM is gone
     is_of_value = False

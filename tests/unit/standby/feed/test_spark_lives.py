@@ -225,6 +225,16 @@ def test_functions_have_the_memory_that_the_job_gives_to_python_workers() -> Non
         direct.close()
 
 
+def test_a_worker_that_cannot_be_started_is_no_error_of_the_job(transform: SparkTransform) -> None:
+    """Its error is a general one of Spark's, which has what the worker has printed."""
+    name = "spark.python.unix.domain.socket.dir"
+    assert transform._spark is not None
+    jvm: Any = transform._spark.session._jvm
+    jvm.org.apache.spark.SparkEnv.get().conf().set(name, "/absent")
+    with pytest.raises(Transient, match="Spark failed"):
+        transform.run(rows([b"v"]))
+
+
 def test_a_setting_that_changes_the_types_of_the_rows_is_refused() -> None:
     name = "spark.sql.execution.arrow.useLargeVarTypes"
     with pytest.raises(BadConfiguration, match=name):
