@@ -70,6 +70,9 @@ _DIED: Final = "Spark's JVM has died"
 #: Number of batches after which what Spark keeps of their sockets is dropped.
 _SOCKETS: Final = 1_000
 
+#: Number of batches after which the files of broadcast variables that are no longer used are deleted.
+_BROADCASTS: Final = 100
+
 #: A part of a batch that goes on for so long after it was interrupted computes for ever.
 _ENDLESS_SECONDS: Final = 60.0
 
@@ -343,8 +346,11 @@ class SparkTransform:
             if not isinstance(plan, DirectPlan):
                 self._join_group(spark, group)
                 plan = plan or self._planned(spark, slots)
-                if next(self._runs) % _SOCKETS == 0:
+                number = next(self._runs)
+                if number % _SOCKETS == 0:
                     spark.forget_sockets()
+                if number % _BROADCASTS == 0:
+                    spark.forget_broadcasts()
             passing = self._passing
             sent = rows if passing is None else passing.sent(rows)
             self._end_endless(spark)

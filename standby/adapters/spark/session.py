@@ -108,6 +108,8 @@ class Spark:
                 self.session = _session(self.process, settings)
                 self.slots = _slots(self.session)
                 """How many tasks it runs at once, and into how many parts a large batch is divided."""
+                #: Ids of variables that were broadcast → their files.
+                self._broadcasts = _noted_broadcasts(self.session.sparkContext)
         except StandfastError:
             self.process.kill()
             _forget()
@@ -224,6 +226,22 @@ class Spark:
             if self._exit_files is None:
                 self._exit_files = jvm.java.util.ArrayList(field.get(None))
             field.set(None, jvm.java.util.LinkedHashSet(self._exit_files))
+
+    def forget_broadcasts(self) -> None:
+        """Delete the files of variables that were broadcast, where the JVM has freed the variable.
+
+        Pyspark keeps them until the end of the session. A function in Python is broadcast, too, if it is large.
+        """
+        if not self._broadcasts:
+            return
+        jvm: Any = self.session._jvm  # noqa: SLF001
+        with self.deadline(CALL_SECONDS), contextlib.suppress(*FAILURES):
+            blocks = jvm.org.apache.spark.SparkEnv.get().blockManager()
+            for number, path in tuple(self._broadcasts.items()):
+                block = jvm.org.apache.spark.storage.BroadcastBlockId(number, "")
+                if blocks.getStatus(block).isEmpty():
+                    self._broadcasts.pop(number, None)
+                    Path(path).unlink(missing_ok=True)
 
     def synthetic_rows(self, inputs: Sequence[str], *, has_headers: bool = False) -> DataFrame:
         """Return a streaming DataFrame with the columns that transforms get, to check a transform's plan with it."""
@@ -404,6 +422,20 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
     for name, value in settings.items():
         conf.set(name, value)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _noted_broadcasts(context: Any) -> dict[int, str]:
+    """Return the files of the variables that are broadcast from now on, by id."""
+    files: dict[int, str] = {}
+    make = context.broadcast
+
+    def broadcast(value: Any) -> Any:
+        made = make(value)
+        files[int(made._jbroadcast.id())] = made._path  # noqa: SLF001
+        return made
+
+    context.broadcast = broadcast
+    return files
 
 
 def _slots(session: SparkSession) -> int:

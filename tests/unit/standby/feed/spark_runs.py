@@ -232,6 +232,18 @@ def looks_up(rows: DataFrame) -> DataFrame:
     return rows.withColumn("value", f.udf(found, "binary")("value"))
 
 
+def looks_up_anew(rows: DataFrame) -> DataFrame:
+    """Broadcast a variable for each batch."""
+    from pyspark.sql import functions as f
+
+    names = rows.sparkSession.sparkContext.broadcast({b"a": b"A"})
+
+    def found(value):  # type: ignore[no-untyped-def]
+        return names.value[bytes(value)]
+
+    return rows.withColumn("value", f.udf(found, "binary")("value")).withColumn("now", f.current_timestamp())
+
+
 def collected(rows: DataFrame) -> DataFrame:
     """Return how many objects the worker does not look at when it collects garbage."""
     from pyspark.sql import functions as f

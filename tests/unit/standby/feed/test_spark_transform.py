@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -380,6 +381,28 @@ def test_the_jvm_keeps_nothing_of_the_batches_that_were_run(
     for _ in range(20):
         transform.run(rows([b"v"]))
     assert listed.get(None).size() <= before + 5
+
+
+def test_files_of_what_was_broadcast_for_a_batch_are_deleted(
+    make: Make, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_spark, "_BROADCASTS", 1)
+    jvm: Any = spark.session._jvm
+    place = Path(spark.session.sparkContext._temp_dir)
+    transform = make(spark_runs.looks_up_anew)
+    before = len(list(place.iterdir()))
+    ran = 0
+
+    def are_fewer_than_batches() -> bool:
+        nonlocal ran
+        ran += 1
+        assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"A"]
+        # Spark frees a variable when it is found to be unused.
+        gc.collect()
+        jvm.java.lang.System.gc()
+        return len(list(place.iterdir())) - before <= ran // 2
+
+    soon(are_fewer_than_batches, "files are deleted")
 
 
 def test_rows_are_in_memory_only_while_they_are_run(make: Make, tmp_path: Path) -> None:
