@@ -315,11 +315,10 @@ class BorrowingTransform:
         if ahead is not None and not ahead.is_recent(self._clock.monotonic()):
             ahead.give_up()
             ahead = None
-        lender = None if ahead is None else ahead.lender()
-        if lender is None and not self._has_started:
+        self._lender = None if ahead is None else ahead.lender()
+        if self._lender is None and not self._has_started:
             # Whoever could not lend when the task began to become active may do so now.
-            lender = self._find(self._tasks)
-        self._lender = lender
+            self._lender = self._find(self._tasks)
         if self._lender is not None:
             _LOG.info("the transform is run by %s until the session here is warm", self._lender)
 

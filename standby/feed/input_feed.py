@@ -159,12 +159,12 @@ class InputFeed:
         reader = self._spare or self._reader()
         self._spare = None
         with _closed_on_error(reader):
-            # It connects and fetches while the bounds are asked for and the transform is prepared.
+            # It connects and fetches while the transform is prepared and the bounds are asked for.
             reader.assign(starts, ends)
+            self._prepare(positions, is_range=until is not None)
             self._input_bounds().check(starts)
             if ends is not None:
                 self._input_bounds().check(ends)
-            self._prepare(positions, is_range=until is not None)
         self._failure = None
         self._stopping.clear()
         self._ended.clear()

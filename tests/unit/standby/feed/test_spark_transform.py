@@ -25,7 +25,6 @@ from standby.feed import archive, turns
 from standby.feed import spark as feed_spark
 from standby.feed.batches import rows_of
 from standby.feed.borrowing import decoded, encoded
-from standby.feed.input_feed import InputFeed
 from standby.feed.make import check_transform
 from standby.feed.spark import PythonWorkerLost, SparkFeed, SparkTransform, settings_of
 from standby.ports import NotLent
@@ -582,14 +581,13 @@ def test_a_closed_transform_lends_nothing(
 
 
 @pytest.mark.parametrize("is_bounded", [False, True])
-def test_only_input_without_an_end_is_borrowed(monkeypatch: pytest.MonkeyPatch, is_bounded: bool) -> None:
+def test_only_input_without_an_end_is_borrowed(is_bounded: bool) -> None:
     """A suspected record is run alone, up to its end: it may end the process of whoever transforms it."""
     task = TaskId("job", "main", 0)
     asked: list[Any] = []
-    monkeypatch.setattr(InputFeed, "start", lambda *_: None)
     definition = JobDefinition("job", "run", {}, "changelog", "group", 1)
     feed = SparkFeed(configuration(None), definition, NO_CODE, asked.append)
-    feed.start({task: Offsets.of(0)}, lambda _: None, {task: Offsets.of(1)} if is_bounded else None)
+    feed._prepare((task,), is_range=is_bounded)
     assert asked == ([] if is_bounded else [(task,)])
     assert feed.child_pids, "nobody lends it"
     feed.close()
