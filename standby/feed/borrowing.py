@@ -12,6 +12,8 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from standby.shared.clock import REAL, Clock
 from standby.shared.errortext import first_line
 from standby.shared.model import TaskId
 from standby.shared.peers import ROWS_BYTES
+from standby.threads.worker import Worker
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -130,10 +133,15 @@ class BorrowingTransform:
         """
         now = self._clock.monotonic()
         with self._changed:
-            is_looked_for = self._ahead is not None and self._ahead.is_recent(now)
+            former = self._ahead
+            is_looked_for = former is not None and now < former.until
             if self._has_started or self._is_suspicious or is_looked_for:
                 return
-        self._replace_ahead(_Search(self._find, tasks, now))
+            searcher = Worker("lender-search").start()
+            self._ahead = _Search(searcher.submit(partial(self._find, tasks)), now + _AHEAD_SECONDS)
+        searcher.close()
+        if former is not None:
+            former.give_up()
 
     def prepare(
         self, tasks: Collection[TaskId], recent: Callable[[], pa.Table | None], *, may_borrow: bool
@@ -156,7 +164,7 @@ class BorrowingTransform:
                 if may_borrow and not has_failed:
                     self._look_for_lender()
             finally:
-                self._replace_ahead(None)
+                self._give_up_ahead()
                 with self._changed:
                     self._is_searching, self._is_awaited = False, self._lender is None
                     self._changed.notify_all()
@@ -223,7 +231,7 @@ class BorrowingTransform:
     def close(self) -> None:
         """Close the connection, and end the session once its start is over. A rehearsal is interrupted."""
         self._drop()
-        self._replace_ahead(None)
+        self._give_up_ahead()
         self._own.cancel_warm()
         while self._thread is not None and self._thread.is_alive():
             self._own.cancel()
@@ -276,7 +284,7 @@ class BorrowingTransform:
             self._error = error
             self._has_started = True
             self._changed.notify_all()
-        self._replace_ahead(None)
+        self._give_up_ahead()
 
     def _run_here(self, rows: pa.Table) -> pa.Table:
         if not self._has_started:
@@ -310,23 +318,31 @@ class BorrowingTransform:
     def _look_for_lender(self) -> None:
         if self._is_suspicious or not self._tasks:
             return
-        with self._changed:
-            ahead, self._ahead = self._ahead, None
-        if ahead is not None and not ahead.is_recent(self._clock.monotonic()):
-            ahead.give_up()
-            ahead = None
-        self._lender = None if ahead is None else ahead.lender()
+        self._lender = self._found_ahead()
         if self._lender is None and not self._has_started:
             # Whoever could not lend when the task began to become active may do so now.
             self._lender = self._find(self._tasks)
         if self._lender is not None:
             _LOG.info("the transform is run by %s until the session here is warm", self._lender)
 
-    def _replace_ahead(self, search: _Search | None) -> None:
+    def _found_ahead(self) -> TransformLender | None:
+        """Return what a recent search in advance has found, once it is over. Raises as the search."""
+        ahead = self._taken_ahead()
+        if ahead is not None and self._clock.monotonic() < ahead.until:
+            return ahead.found.result()
+        if ahead is not None:
+            ahead.give_up()
+        return None
+
+    def _give_up_ahead(self) -> None:
+        ahead = self._taken_ahead()
+        if ahead is not None:
+            ahead.give_up()
+
+    def _taken_ahead(self) -> _Search | None:
         with self._changed:
-            former, self._ahead = self._ahead, search
-        if former is not None:
-            former.give_up()
+            ahead, self._ahead = self._ahead, None
+        return ahead
 
     def _drop(self) -> None:
         lender, self._lender = self._lender, None
@@ -341,34 +357,17 @@ class BorrowingTransform:
         return self._has_started or self._is_cancelled
 
 
+@dataclass(frozen=True, slots=True)
 class _Search:
-    """A search for a lender, on a thread of its own."""
+    """A search for a lender that was begun in advance."""
 
-    def __init__(self, find: FindLender, tasks: Collection[TaskId], began: float) -> None:
-        """``began``: the monotonic time."""
-        self._began = began
-        self._found: Future[TransformLender | None] = Future()
-        threading.Thread(target=self._run, args=(find, tasks), name="lender-search", daemon=True).start()
-
-    def is_recent(self, now: float) -> bool:
-        """Return whether what is found is still there in all likelihood."""
-        return now < self._began + _AHEAD_SECONDS
-
-    def lender(self) -> TransformLender | None:
-        """Wait for the end, and return what was found. Raises like ``find``."""
-        return self._found.result()
+    found: Future[TransformLender | None]
+    until: float
+    """The monotonic time until which what is found is still there in all likelihood."""
 
     def give_up(self) -> None:
         """Close what is found, or was; nobody asks for it."""
-        self._found.add_done_callback(_close_found)
-
-    def _run(self, find: FindLender, tasks: Collection[TaskId]) -> None:
-        try:
-            lender = find(tasks)
-        except BaseException as error:  # noqa: BLE001 (this thread's outermost level; `lender` raises it)
-            self._found.set_exception(error)
-        else:
-            self._found.set_result(lender)
+        self.found.add_done_callback(_close_found)
 
 
 def _close_found(found: Future[TransformLender | None]) -> None:

@@ -133,7 +133,7 @@ class Borrower:
         self.transform.expect(TASKS)
         search = self.transform._ahead
         assert search is not None
-        soon(search._found.done, "the search is over")
+        soon(search.found.done, "the search is over")
 
     def start_over(self) -> None:
         self.own.may_start.set()
@@ -210,7 +210,7 @@ def test_a_lender_found_in_advance_and_not_needed_is_given_up(borrower: Borrower
         "it serves all that begin at about the same time"
     )
     borrower.clock.advance(borrowing._AHEAD_SECONDS)
-    borrower.transform.expect(TASKS)
+    borrower.expect()
     assert first.is_closed, "there is a newer search"
     borrower.clock.advance(borrowing._AHEAD_SECONDS)
     second = borrower.lend()
