@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from standby.adapters.spark.exchange import RowExchange
-from standby.adapters.spark.session import CALL_SECONDS, FAILURES, is_fatal, items_of
+from standby.adapters.spark.session import CALL_SECONDS, FAILURES, is_fatal, items_of, resource_profile
 from standby.errors import Transient
 from standby.shared.errortext import first_line
 
@@ -141,7 +141,7 @@ class DirectPlan:
         properties = jvm.java.util.Properties()
         for name, value in session.conf.getAll.items():
             properties.setProperty(name, value)
-        profile = session.sparkContext._jsc.sc().resourceProfileManager().defaultResourceProfile()  # noqa: SLF001
+        profile = resource_profile(session)
         for name, amount in (
             (_WORKER_MEMORY, profile.getPySparkMemory()),
             (_WORKERS, profile.getExecutorCores()),

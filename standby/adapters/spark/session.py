@@ -438,11 +438,15 @@ def _noted_broadcasts(context: Any) -> dict[int, str]:
     return files
 
 
+def resource_profile(session: SparkSession) -> Any:
+    """Return the profile of the resources that tasks of the session have, an object of the JVM."""
+    return session.sparkContext._jsc.sc().resourceProfileManager().defaultResourceProfile()  # noqa: SLF001
+
+
 def _slots(session: SparkSession) -> int:
     context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
-    profile = context.resourceProfileManager().defaultResourceProfile()
     # `spark.default.parallelism` may ask for fewer, and for many more, parts.
-    return int(min(context.defaultParallelism(), context.maxNumConcurrentTasks(profile)))
+    return int(min(context.defaultParallelism(), context.maxNumConcurrentTasks(resource_profile(session))))
 
 
 def _wait_for_ever(gateway: Any) -> None:
