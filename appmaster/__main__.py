@@ -554,11 +554,11 @@ def end_stuck() -> NoReturn:
 
 def _say_stuck() -> None:
     # Not by the faulthandler: it holds the interpreter's lock while it writes, which may never end.
-    stacks = (
-        f"{names.get(each, each)}:\n{''.join(traceback.format_stack(frame))}"
-        for names in ({each.ident: each.name for each in threading.enumerate()},)
-        for each, frame in sys._current_frames().items()  # noqa: SLF001 - the only way to them
-    )
+    names = {each.ident: each.name for each in threading.enumerate()}
+    stacks = [
+        f"{names.get(thread, thread)}:\n{''.join(traceback.format_stack(frame))}"
+        for thread, frame in sys._current_frames().items()  # noqa: SLF001 - the only way to them
+    ]
     _log.critical("the leader's loop stands still; the stacks of all threads:\n%s", "\n".join(stacks))
 
 
