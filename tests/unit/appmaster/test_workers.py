@@ -90,16 +90,22 @@ time.sleep(60)
 
 
 def test_a_thread_that_dies_ends_the_candidate() -> None:
+    said = said_of_broken(_PROGRAM)
+    assert "records: unexpected error" in said
+    assert "planted" in said
+
+
+def said_of_broken(program: str) -> str:
+    """Return what a program that ends with the status of a broken candidate says of it."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 1
-    assert "records: unexpected error" in done.stderr
-    assert "planted" in done.stderr
+    return done.stderr
 
 
 _LOGGING = """
@@ -145,14 +151,7 @@ def test_a_leader_that_is_stuck_in_its_log_ends_without_a_word() -> None:
 
 def test_a_leader_that_is_stuck_says_where() -> None:
     program = _STUCK.replace("handler.acquire()", "").replace("0.1", str(PATIENCE_SECONDS))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "the leader's loop stands still" in done.stderr
-    assert "MainThread:" in done.stderr
-    assert "threading.Event().wait()" in done.stderr or 'File "<string>"' in done.stderr
+    said = said_of_broken(program)
+    assert "the leader's loop stands still" in said
+    assert "MainThread:" in said
+    assert "threading.Event().wait()" in said or 'File "<string>"' in said

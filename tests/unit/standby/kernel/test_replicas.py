@@ -375,15 +375,21 @@ def test_a_claim_that_is_called_off_while_it_is_written_keeps_no_closed_producer
     assert [each.is_closed for each in lab.kafka.writers] == [True, False]
 
 
-def test_a_promotion_that_waits_for_a_disk_ends_the_container(make_lab: MakeLab) -> None:
-    """It stands in line behind a flush that does not come back, and so does not even begin."""
-    # Of two tasks one may be promoted before the other's flush.
-    lab = make_lab(1)
+def in_a_flush(lab: MemoryLab) -> tuple[MemoryContainer, Hold]:
+    """Return a container with standbys whose disk does not answer to a flush until that is let go; time is held."""
     lab.clock.hold()
     standby = tailing(lab)
     lab.disk.on_flush = hold = Hold()
     lab.now_ms += 400_000
     hold.await_reached()
+    return standby, hold
+
+
+def test_a_promotion_that_waits_for_a_disk_ends_the_container(make_lab: MakeLab) -> None:
+    """It stands in line behind a flush that does not come back, and so does not even begin."""
+    # Of two tasks one may be promoted before the other's flush.
+    lab = make_lab(1)
+    standby, hold = in_a_flush(lab)
     standby.activate().await_phase(Phase.FENCING)
     breaks_after(COMMIT + 60, standby, "though Kafka answers")
     hold.let_go()
@@ -704,11 +710,7 @@ def test_a_full_disk_is_not_flushed_to_at_each_look(lab: MemoryLab, caplog: pyte
 def test_a_disk_that_does_not_answer_is_asked_for_one_flush(make_lab: MakeLab) -> None:
     """Or one more for each look would wait for it: a container beside such a disk would grow for days."""
     lab = make_lab(1)
-    lab.clock.hold()
-    standby = tailing(lab)
-    lab.disk.on_flush = hold = Hold()
-    lab.now_ms += 400_000
-    hold.await_reached()
+    standby, hold = in_a_flush(lab)
     lab.pass_time(10 * TICK)
     (held,) = standby.replicas.held()
     waits_for_more = held._worker.has_commands
