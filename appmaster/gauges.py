@@ -181,7 +181,7 @@ OF_VIEW: Final[tuple[Metric[ClusterView], ...]] = (
     ),
     Metric(
         "standfast_cells",
-        "Cells, by whether their Skein application master answers; if it does not, the cell is lost.",
+        "Cells, by whether their Skein application master answers; if it does not any more, the cell is lost.",
         ("state",),
         _cells,
     ),

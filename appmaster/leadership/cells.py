@@ -107,9 +107,9 @@ class Cells:
         """Return a new leader's first events, some time after `begin`: the cells that answer, and what runs in them.
 
         Cells whose AM is silent are not waited for: they are awaited (`CellAwaited`), and judged later like any silent
-        AM. The connections watch their containers from now on; their events are behind these in the inbox. A cluster
-        in which nothing runs yet waits a little longer for its cells: whatever is placed before they come would have
-        to move later.
+        AM. So are those whose application waits in YARN's queue, until it starts. The connections watch their
+        containers from now on; their events are behind these in the inbox. A cluster in which nothing runs yet waits a
+        little longer for its cells: whatever is placed before they come would have to move later.
         """
         while (pause := self._to_wait()) > 0:
             self._wake.wait(self.clock.pace(min(pause, _LOOK_SECONDS)))
@@ -120,6 +120,7 @@ class Cells:
         with self._lock:
             found, self._collected = self._collected or {}, None
             silent = {number: each.record for number, each in self._held.items() if not found.get(number)}
+        silent |= {number: each for number, each in self._present.items() if not each.attempt}
         events = [event for _, each in sorted(found.items()) for event in each]
         for number, record in sorted(silent.items()):
             _log.warning("cell %d does not answer yet: going on without it", number)

@@ -55,7 +55,8 @@ def cell_awaited(view: ClusterView, event: happened.CellAwaited) -> ClusterView:
 def cell_lost(view: ClusterView, event: happened.CellLost) -> ClusterView:
     """Return the view in which a cell is lost; news of an attempt before the present one changes nothing."""
     known = view.cells.get(event.cell)
-    if known is not None and (known.state is CellState.LOST or known.attempt != event.attempt):
+    # One whose application had not started has no attempt yet.
+    if known is not None and (known.state is CellState.LOST or known.attempt not in ("", event.attempt)):
         return view
     hosts = known.hosts if known is not None else ()
     cell = Cell(event.cell, event.attempt, hosts, CellState.LOST, event.at_ms, event.reason)

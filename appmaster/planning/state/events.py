@@ -239,6 +239,7 @@ class CellAwaited:
 
     cell: int
     attempt: str
+    """Empty: its application has not started, which may take as long as YARN has no room for it."""
     at_ms: int
     am_host: str = ""
     """As in `CellFound`."""

@@ -239,8 +239,8 @@ class CellState(str, enum.Enum):
     UP = "up"
     """It answers."""
     AWAITED = "awaited"
-    """It has not answered this new leader yet, and nothing indicates that it is gone: nothing is requested from it, and
-    its containers stay as they are."""
+    """It has not answered this new leader yet, or has not started, and nothing indicates that it is gone: nothing is
+    requested from it, and its containers stay as they are."""
     LOST = "lost"
     """It is gone, or silent for too long: the cell is lost (rule `lost-cell`)."""
 
@@ -251,7 +251,7 @@ class Cell:
 
     number: int
     attempt: str
-    """YARN's id of the present attempt of its application; its containers' ids begin with it."""
+    """YARN's id of the present attempt of its application; its containers' ids begin with it. Empty: there was none."""
     hosts: tuple[str, ...]
     """Hosts that can be requested from it by name."""
     state: CellState

@@ -326,8 +326,13 @@ def test_only_the_first_leader_waits_for_starting_cells_and_not_for_ever(lab: La
     lab.await_tries()
     told = lab.take_over_lasts(0 if runs else 15)
     assert [each for each in told if not isinstance(each, happened.ContainerExpected)] == [
-        happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1")
+        happened.CellFound(1, "a1_01", ("h1", "h2"), 7, "h1"),
+        happened.CellAwaited(2, "", 7),
     ]
+    lab.under_test.start()
+    lab.present[2] = CellRecord("application_2", attempt="a2_01", address="h2:1")
+    lab.under_test._stale()
+    assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
 
 
 def test_requests_go_to_the_cell_that_is_asked_and_releases_to_the_cell_that_knows_them(lab: Lab) -> None:

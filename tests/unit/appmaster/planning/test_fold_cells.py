@@ -93,6 +93,7 @@ LOST: Mapping[str, tuple[tuple[Cell, ...], tuple[str, ...] | None]] = {
     "it answered": ((cell(),), ("h1",)),
     "it was awaited": ((cell(state=CellState.AWAITED, hosts=()),), ()),
     "it was never known": ((), ()),
+    "it had not started": ((cell(state=CellState.AWAITED, attempt="", hosts=()),), ()),
     "it is lost already": ((cell(state=CellState.LOST),), None),
     "another attempt answers": ((cell(attempt="second"),), None),
 }
