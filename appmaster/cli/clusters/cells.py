@@ -74,8 +74,8 @@ def _cells(arguments: argparse.Namespace) -> int:
                 f"attempt {each['attempt'] or '-'}  AM {each['address'] or '-'}  "
                 f"candidate {each['candidate'] or 'none'}"
             )
-            if each["end"] is not None:
-                print(f"  {each['end']}")
+            for why in filter(None, (each["waits"], each["end"])):
+                print(f"  {why}")
     return 0 if all(each["is_running"] for each in found) else 1
 
 
@@ -87,11 +87,15 @@ def _line(
     # An invalid record hides no other cell.
     record = found if isinstance(found, CellRecord) else CellRecord("")
     end = ended_application(client, record.application) if isinstance(found, CellRecord) else found
+    report = yarn.report(client, record.application)
+    state = str(report.state) if report is not None else "UNKNOWN"
+    has_begun = report is None or state in ("RUNNING", *yarn.ENDS)
     return {
         "cell": number,
         "application": record.application,
-        "is_running": yarn.is_running(client, record.application),
-        "state": yarn.state(client, record.application),
+        "is_running": report is not None and state not in yarn.ENDS,
+        "state": state,
+        "waits": None if has_begun else yarn.in_words(report),
         "end": str(end) if end is not None else None,
         "attempt": record.attempt,
         "address": record.address,

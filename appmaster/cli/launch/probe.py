@@ -169,9 +169,7 @@ def _come_to(report: Any | None, application: str) -> str:
         return f"YARN does not know {application}"
     if str(report.state) == "RUNNING":
         return f"{application} runs on {report.host} and has not answered: that host, or its disk, is slow"
-    # Usually they name the limit of the queue that keeps it waiting.
-    words = " ".join((report.diagnostics or "").split())
-    return f"YARN has no container for {application} ({report.state}{f': {words}' if words else ''})"
+    return f"YARN has no container for {application} ({yarn.in_words(report)})"
 
 
 def _found(end: ended_applications.EndedApplication) -> ProbeResult | None:

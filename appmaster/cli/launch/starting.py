@@ -375,8 +375,7 @@ def _waiting(driver: Any, application: str) -> str:
     found = yarn.report(driver, application)
     if found is None:
         return f"YARN does not know {application}"
-    words = " ".join((found.diagnostics or "").split())
-    return f"{application} is {found.state}{f': {words}' if words else ''}, and no leader answers"
+    return f"{application} is {yarn.in_words(found)}, and no leader answers"
 
 
 def serves_job(container: Mapping[str, Any], job: str) -> bool:

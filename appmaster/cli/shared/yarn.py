@@ -255,6 +255,12 @@ def report(client: Any, application: str) -> Any | None:
         return None
 
 
+def in_words(report: Any) -> str:
+    """Return an application's state and why it is in it: usually the limit of the queue that keeps it waiting."""
+    words = " ".join((report.diagnostics or "").split())
+    return f"{report.state}{f': {words}' if words else ''}"
+
+
 def state(client: Any, application: str) -> str:
     """Return YARN's state of an application; UNKNOWN if it has none of that id."""
     found = report(client, application)

@@ -18,7 +18,7 @@ from appmaster.adapters.zookeeper.session import ZooKeeper
 from appmaster.changes.compatibility import cluster_settings
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import update
-from appmaster.cli.clusters.cells import restore
+from appmaster.cli.clusters.cells import _line, restore
 from appmaster.cli.launch.cells import Claims, Launching, master_on_other_host, submit
 from appmaster.cli.main import build_parser, main
 from appmaster.cli.shared.deadline import Deadline
@@ -30,6 +30,7 @@ from standby.code.bundles import pack
 from standby.errors import BadConfiguration
 from standby.shared import naming
 from standby.shared.wire import JobDefinition
+from tests.fakes.applications import Applications as YarnApplications
 from tests.fakes.clock import WaitClock
 from tests.unit.appmaster.cli.test_claims import Session
 from tests.unit.appmaster.cli.test_foreign import commands
@@ -273,6 +274,22 @@ def test_file_of_another_cluster_is_refused_and_nothing_is_submitted(home: Path)
             named.restore(*arguments)
         assert named.cells.read_all() == before
         assert not named.yarn.submitted
+
+
+def test_a_cell_that_waits_in_the_queue_says_why() -> None:
+    session = SimpleNamespace(
+        election=SimpleNamespace(controller=lambda: None), registry=SimpleNamespace(candidates=tuple)
+    )
+    why = "Queue's AM resource limit\n exceeded."
+    for state, waits in (
+        ("ACCEPTED", "ACCEPTED: Queue's AM resource limit exceeded."),
+        ("RUNNING", None),
+        ("KILLED", None),
+    ):
+        driver = YarnApplications(diagnostics=why, application_2=state)
+        line = _line(2, CellRecord("application_2"), driver, cast("ZooKeeper", session))
+        assert (line["state"], line["waits"]) == (state, waits)
+        assert line["is_running"] is (state != "KILLED")
 
 
 def test_settings_without_a_file_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
