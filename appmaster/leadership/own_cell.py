@@ -100,11 +100,11 @@ def cell_sharing_host(
 ) -> int | None:
     """Return the cell whose host a new attempt shares, if it is worth another attempt to avoid that; else None.
 
-    The loss of a host with two masters ends two cells at once, and YARN does not let a client choose the host of a
-    master. But an attempt that has just begun can be given up cheaply: it costs one of YARN's attempts, and a few
-    seconds. The first attempt is left to the submit's judgement, and the last ones are kept. ``alive`` gives the hosts
-    on which containers run, and is asked last: if there is no other host, the next attempt would start on this one
-    again. ``is_dead`` returns whether an AM's port refuses.
+    The loss of a host with two masters ends two cells at once, and YARN goes by the hosts that are wished for a master
+    only while one has room. But an attempt that has just begun can be given up cheaply: it costs one of YARN's
+    attempts, and a few seconds. The first attempt is left to the submit's judgement, and the last ones are kept.
+    ``alive`` gives the hosts on which containers run, and is asked last: if there is no other host, the next attempt
+    would start on this one again. ``is_dead`` returns whether an AM's port refuses.
     """
     number = number_of(mine.attempt)
     host = host_of(mine.address)

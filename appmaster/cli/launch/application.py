@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,9 @@ _DEFAULT_ATTEMPTS: Final = 2
 #: Characters at which Skein, which treats a file's path as a URL, ends the path.
 _PARTS_OF_URLS: Final = ("#", "?", ";")
 
+#: Read by Skein's driver (third_party/skein).
+MASTER_HOSTS: Final = "SKEIN_MASTER_HOSTS"
+
 #: Options of a small JVM for the Skein AM.
 AM_JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xss512k"
 
@@ -62,12 +65,14 @@ def build(
     environment: Mapping[str, str] = os.environ,
     racks: Mapping[str, str] | None = None,
     cell: int = 1,
+    master_hosts: Collection[str] = (),
 ) -> Any:
     """Return the `skein.ApplicationSpec` of one cell for ``config``.
 
     ``hadoop`` is the client's configuration, ``bundle`` the job's modules, ``keyring`` the cluster's credentials,
-    ``racks`` the racks of hosts according to YARN. ``scratch`` must exist until the application has been submitted.
-    Raises `BadConfiguration` for files that cannot be used.
+    ``racks`` the racks of hosts according to YARN. The master starts on one of ``master_hosts``, if they have room.
+    ``scratch`` must exist until the application has been submitted. Raises `BadConfiguration` for files that cannot be
+    used.
     """
     attempts = granted_attempts(hadoop, config.am_max_attempts)
     settings = scratch / cluster_file.FILE
@@ -118,7 +123,7 @@ def build(
             resources=skein.Resources(f"{config.am_memory_mb} MiB", config.am_vcores),
             files=master_files,
             security=as_security(keyring.skein),
-            env=_master_variables(environment),
+            env={**_master_variables(environment), **_wish(master_hosts, racks or {})},
             script=_script(python, "appmaster.supervisor"),
         ),
     )
@@ -216,6 +221,14 @@ def _master_variables(environment: Mapping[str, str]) -> dict[str, str]:
     if len(variables.get("JAVA_HOME", "").split()) > 1:
         del variables["JAVA_HOME"]
     return {**variables, "JDK_JAVA_OPTIONS": AM_JAVA_OPTIONS}
+
+
+def _wish(hosts: Collection[str], racks: Mapping[str, str]) -> dict[str, str]:
+    """Return the variable by which the driver asks YARN for one of these hosts, otherwise for any in these racks."""
+    if not hosts:
+        return {}
+    wished = [f"{each}={racks[each]}" for each in hosts]
+    return {MASTER_HOSTS: " ".join((*wished, *sorted(set(racks.values()))))}
 
 
 def granted_attempts(hadoop: HadoopConfiguration, asked: int) -> int:

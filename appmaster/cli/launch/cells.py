@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import tempfile
 import uuid
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,9 +29,11 @@ from standby.code.bundles import Bundle
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError
 
-#: How often a cell's master that started on another master's host is replaced. On three hosts, the smallest useful
-#: number, every third one starts on the other's host; a try takes some two seconds.
+#: How often a cell's master that started on another master's host is replaced. A try takes some two seconds.
 _TRIES: Final = 8
+
+#: On how many hosts a master is wished at most: they are in a variable of its environment.
+_MOST_WISHED: Final = 32
 
 #: The hosts that get their own service, and the rack of every host.
 Topology = tuple[Sequence[str], Mapping[str, str]]
@@ -155,7 +158,7 @@ class Claims:
 def check(config: JobConfig, bundle: Bundle, topology: Topology) -> None:
     """Raise `StandfastError` unless an application can be composed as `submit` does it; submits nothing."""
     with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-        _specification(config, bundle, topology, 1, Path(scratch))
+        _specification(config, bundle, topology, 1, Path(scratch), ())
 
 
 def submit(
@@ -167,12 +170,19 @@ def submit(
     `Claims.complete`.
     """
     _, racks = topology
+    present = claims.others()
+    is_choice = len(claims.numbers) + len(present) > 1 and len(racks) > 1
+    taken = {
+        yarn.master_host(client, each, launch.deadline) for each in present if yarn.is_running(client, each)
+    }
     # The tree's actual state, whatever the file says: containers create their nodes without checking it.
     config = replace(config, zookeeper_acl="digest" if claims.is_closed else "open")
 
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix="standfast-") as scratch:
-            spec = _specification(config, bundle, topology, number, Path(scratch))
+            index, count = claims.numbers.index(number), len(claims.numbers)
+            wished = share_of(index, count, racks, taken, config.cluster) if is_choice else ()
+            spec = _specification(config, bundle, topology, number, Path(scratch), wished)
             claims.started[number] = str(client.submit(spec))
             return claims.started[number]
 
@@ -183,14 +193,9 @@ def submit(
         yarn.await_end(client, started, launch.deadline)
 
     launch.undo.on_failure("the applications", end_all)
-    present = claims.others()
-    taken = {
-        yarn.master_host(client, each, launch.deadline) for each in present if yarn.is_running(client, each)
-    }
     for number in claims.numbers:
         start(number)
     for number in claims.numbers:
-        is_choice = len(claims.numbers) + len(present) > 1 and len(racks) > 1
         if is_choice:
             found = master_on_other_host(
                 claims.started[number],
@@ -212,8 +217,34 @@ def submit(
     return tuple(claims.started.values())
 
 
-def _specification(config: JobConfig, bundle: Bundle, topology: Topology, number: int, scratch: Path) -> Any:
-    """Return the application of a cell; ``scratch`` must exist until it has been submitted."""
+def share_of(
+    index: int, count: int, racks: Mapping[str, str], taken: Collection[str], cluster: str
+) -> tuple[str, ...]:
+    """Return the hosts on which YARN is to start the master number ``index`` of ``count``, if they have room.
+
+    None of them is ``taken``, or another master's as long as there are enough: masters that are requested at once start
+    on different hosts. Different clusters have different hosts, as far as possible. Empty: none is left, or the rack of
+    a host is not known. Pure.
+    """
+    if not all(racks.values()):
+        return ()
+    free = sorted(set(racks) - set(taken))
+    random.Random(cluster).shuffle(free)
+    return tuple((free[index::count] or free)[:_MOST_WISHED])
+
+
+def _specification(
+    config: JobConfig,
+    bundle: Bundle,
+    topology: Topology,
+    number: int,
+    scratch: Path,
+    wished: Collection[str],
+) -> Any:
+    """Return the application of a cell, with the hosts ``wished`` for its master.
+
+    ``scratch`` must exist until it has been submitted.
+    """
     hosts, racks = topology
     return application.build(
         config,
@@ -224,6 +255,7 @@ def _specification(config: JobConfig, bundle: Bundle, topology: Topology, number
         require(config.cluster),
         racks=racks,
         cell=number,
+        master_hosts=wished,
     )
 
 
@@ -236,8 +268,9 @@ def master_on_other_host(
 ) -> str:
     """Return the host of a cell's master, after trying to have it on none of the ``taken`` hosts.
 
-    Otherwise a single host's loss could end two cells. YARN does not let a client choose a master's host, so a master
-    on a taken host is ended, and another is requested with ``again``, a few times. Where later attempts run is chance.
+    Otherwise a single host's loss could end two cells. YARN takes the hosts that are wished for a master as long as
+    they have room, and may take another, so a master on a taken host is ended, and another is requested with
+    ``again``, a few times. Where later attempts run is chance.
     """
     for _ in range(_TRIES):
         host = host_of(started)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
+from appmaster.cli.launch.cells import share_of
 from appmaster.leadership.port_probe import host_of
 from demo.scenario import now_ms
 from embedded.cluster import LocalCluster
@@ -78,7 +79,10 @@ def test_copies_of_every_task_are_in_different_cells(job: CountingJob) -> None:
     assert [each["cell"] for each in found] == [1, 2]
     assert all(each["is_running"] and each["candidate"] and each["attempt"] for each in found)
     assert [each["leads"] for each in found].count(True) == 1
-    assert len({host_of(each["address"]) for each in found}) == 2, "on hosts of their own"
+    racks = dict.fromkeys(job.cluster.hosts, "/default-rack")
+    for index, each in enumerate(found):
+        wished = share_of(index, 2, racks, (), job.name)
+        assert host_of(each["address"]) in wished, "on a host of its own, at the first try"
     for partition in range(2):
         job.produce(partition, pairs(partition))
     job.assert_exact()

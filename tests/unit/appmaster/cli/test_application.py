@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from appmaster.cli.launch import application
 from appmaster.cli.shared.hadoop_conf import read
 from standby.code.bundles import LEFT_BYTES, Bundle, shipped_name
+from standby.config import JobConfig
 from standby.errors import BadConfiguration
 from tests.fakes.certificates import shared_keyring
 from tests.fakes.jobs import job_config
@@ -23,13 +25,26 @@ SMALL = Bundle("small", b"")
 
 
 def build(directory: Path, scratch: Path, java_home: str = "", bundle: Bundle = SMALL, **keys: str) -> Any:
+    return wishing(job_config(task__step="code:step", **keys), directory, scratch, java_home, bundle)
+
+
+def wishing(
+    config: JobConfig,
+    directory: Path,
+    scratch: Path,
+    java_home: str = "",
+    bundle: Bundle = SMALL,
+    *,
+    wished: tuple[str, ...] = (),
+    racks: Mapping[str, str] | None = None,
+) -> Any:
     conf = directory / "conf"
     conf.mkdir(exist_ok=True)
     (conf / "yarn-site.xml").write_text(YARN_SITE, encoding="utf-8")
-    config = job_config(task__step="code:step", **keys)
     scratch.mkdir(exist_ok=True)
+    ring, environment = shared_keyring(), {"JAVA_HOME": java_home}
     return application.build(
-        config, ["h1"], bundle, scratch, read([conf]), shared_keyring(), {"JAVA_HOME": java_home}
+        config, ["h1"], bundle, scratch, read([conf]), ring, environment, racks, master_hosts=wished
     )
 
 
@@ -67,6 +82,15 @@ def test_master_is_started_by_its_hosts_java_where_the_path_of_ours_would_be_cut
     assert {each.env["JAVA_HOME"] for each in spec.services.values()} == {"/opt/jdk 17"}
     spec = build(tmp_path, tmp_path / "scratch", "/opt/jdk-17")
     assert spec.master.env["JAVA_HOME"] == "/opt/jdk-17"
+
+
+def test_master_names_the_hosts_that_it_is_to_start_on(tmp_path: Path) -> None:
+    racks = {"h1": "/a", "h2": "/a", "h3": "/b"}
+    spec = wishing(job_config(task__step="code:step"), tmp_path, tmp_path, wished=("h1", "h3"), racks=racks)
+    assert spec.master.env[application.MASTER_HOSTS] == "h1=/a h3=/b /a /b"
+    assert all(application.MASTER_HOSTS not in each.env for each in spec.services.values())
+    spec = build(tmp_path, tmp_path / "scratch")
+    assert application.MASTER_HOSTS not in spec.master.env
 
 
 #: What a Python UDF of Spark gives back of each instant that it is given, half an hour apart, in the night of a change.

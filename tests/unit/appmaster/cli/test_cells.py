@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,7 @@ from appmaster.changes.compatibility import cluster_settings
 from appmaster.changes.operations import CurrentJob
 from appmaster.changes.revisions import update
 from appmaster.cli.clusters.cells import _line, restore
-from appmaster.cli.launch.cells import Claims, Launching, master_on_other_host, submit
+from appmaster.cli.launch.cells import Claims, Launching, master_on_other_host, share_of, submit
 from appmaster.cli.main import build_parser, main
 from appmaster.cli.shared.deadline import Deadline
 from appmaster.cli.shared.jobfile import load
@@ -68,6 +69,22 @@ def test_full_cluster_is_not_asked_for_ever() -> None:
     assert yarn.apart("h1") == "h1"
     assert 8 < yarn.started < 20, "every third of a master on three hosts, all in a row"
     assert yarn.ended == [str(each) for each in range(1, yarn.started)]
+
+
+def test_masters_that_are_requested_at_once_are_wished_on_different_hosts() -> None:
+    racks = {f"h{number}": f"/r{number % 3}" for number in range(9)}
+    shares = [share_of(index, 2, racks, (), "c") for index in range(2)]
+    assert sorted(chain(*shares)) == sorted(racks)
+    assert {len(each) for each in shares} == {4, 5}
+    assert share_of(0, 2, racks, (), "d") != shares[0], "not all clusters depend on the same hosts"
+    for taken, wished in (
+        (("h1",), ("h2",)),  # although it is the second master
+        (("h1", "h2"), ()),
+    ):
+        assert share_of(1, 2, {"h1": "/a", "h2": "/a"}, taken, "c") == wished
+    assert share_of(0, 1, {"h1": "", "h2": "/a"}, (), "c") == (), "YARN needs the racks"
+    many = dict.fromkeys(map(str, range(5_000)), "/a")
+    assert len(share_of(0, 2, many, (), "c")) == 32
 
 
 class Yarn:
