@@ -15,8 +15,9 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import embedded.cli
 from appmaster.cli.clusters import candidates, cells, credentials, drain, nodes, protect, rekey, standalone
@@ -97,6 +98,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def command_line() -> NoReturn:
+    """Carry out the process's command as `main`, and end the process at once.
+
+    The interpreter's own end frees each object and joins each library's threads. That takes 0.15 s of processor time:
+    a second and more beside containers that start, as at the end of every submit.
+    """
+    status = main()
+    for each in (sys.stdout, sys.stderr):
+        # `main` has reported what could not be written.
+        with suppress(OSError):
+            each.flush()
+    os._exit(status)
+
+
 def _open_closed_outputs() -> None:
     """Discard what is written to an output that the caller has closed.
 
@@ -126,4 +141,4 @@ def _reader_has_gone() -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line()

@@ -164,3 +164,29 @@ def test_a_command_ends_with_its_status_although_its_output_is_closed(
     give(run)
     with read_by_one_who_goes(0, "stderr"):
         assert main([]) == status
+
+
+class Ended(BaseException):
+    """The end of the process."""
+
+
+def test_the_process_ends_with_its_command(
+    give: Give, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def end(status: int) -> None:
+        raise Ended(status)
+
+    def refused(_: argparse.Namespace) -> int:
+        raise BadConfiguration("it is wrong")
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(sys, "argv", ["standfast"])
+    for run, status, said in (
+        (in_one_line, 0, ("one\n", "")),
+        (refused, 2, ("", "standfast: it is wrong\n")),
+    ):
+        give(run)
+        with pytest.raises(Ended) as ended:
+            command_line.command_line()
+        assert ended.value.args == (status,)
+        assert capfd.readouterr() == said
