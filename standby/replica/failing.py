@@ -106,10 +106,8 @@ class CodeError:
 def code_error(error: BaseException) -> CodeError:
     """Return the description of an exception; for one reported by another process, that of the original."""
     kind, message = errortext.kind_of(error), errortext.first_line(error, errortext.MESSAGE_CHARACTERS)
-    for line in errortext.worker_traceback(error).splitlines()[1:]:
-        if line and not line.startswith(" "):
-            kind, _, message = line[: errortext.MESSAGE_CHARACTERS].partition(": ")
-            break
+    if quoted := errortext.worker_summary(error):
+        kind, _, message = quoted.partition(": ")
     of = FailureOf.CODE
     # The errors of Python, Arrow and NumPy.
     if kind.endswith("MemoryError"):

@@ -30,6 +30,12 @@ _PIECE_CHARACTERS: Final = 1_000
 #: Maximum number of causes of an exception; further ones are omitted.
 _MOST_CAUSES: Final = 20
 
+#: What comes before the exception of the JVM in the text of py4j's and pyspark's exceptions: the call's name, which is
+#: a number of an object in the JVM, or nothing.
+_OF_JAVA: Final = re.compile(
+    r"(?:An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?|\s*JVM stacktrace:\n)"
+)
+
 #: Spark's exception for one in a Python worker ends with the worker's traceback.
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
@@ -58,13 +64,20 @@ def text_of(error: BaseException) -> str:
 
 
 def first_line(error: BaseException, most: int = DETAIL_CHARACTERS) -> str:
-    """Return the first non-empty line of the exception's text, or the name of its type."""
-    lines = (line.strip() for line in text_of(error).splitlines())
+    """Return the first non-empty line of the exception's text that tells something, or the name of its type."""
+    text = text_of(error)
+    before = _OF_JAVA.match(text)
+    lines = (line.strip() for line in text[before.end() if before else 0 :].splitlines())
     return next((line[:most] for line in lines if line), kind_of(error))
 
 
 def summary_of(error: BaseException) -> str:
-    """Return the exception's type and first line, as in the last line of a traceback."""
+    """Return the exception's type and first line, as in the last line of a traceback.
+
+    For an exception in a Python worker of Spark, those of the original.
+    """
+    if quoted := worker_summary(error):
+        return quoted
     line = first_line(error, MESSAGE_CHARACTERS)
     kind = kind_of(error)
     return kind if line == kind else f"{kind}: {line}"
@@ -81,6 +94,12 @@ def worker_traceback(error: BaseException) -> str:
     """Return the traceback of a Python worker that a Spark exception quotes; empty if there is none."""
     _, found, frames = text_of(error).partition(_TRACEBACK)
     return found + frames
+
+
+def worker_summary(error: BaseException) -> str:
+    """Return the type and the first line of the exception that `worker_traceback` is of; empty if there is none."""
+    lines = worker_traceback(error).splitlines()[1:]
+    return next((line[:MESSAGE_CHARACTERS] for line in lines if line and not line.startswith(" ")), "")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -111,9 +111,30 @@ def test_of_an_exception_in_a_worker_of_spark_the_workers_traceback_is_shown() -
     )
     found = code_error(error)
     assert (found.kind, found.message) == ("LookupError", "no such plane: N1")
+    assert errortext.summary_of(error) == "LookupError: no such plane: N1"
     assert found.traceback.splitlines() == [
         "Traceback (most recent call last):",
         '  File "/yarn/container_5/code/planes.py", line 41, in clean',
         '    raise LookupError(f"no such plane: {value}")',
         "LookupError: no such plane: N1",
     ]
+
+
+_CALLING = "An error occurred while calling o286.compute"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{_CALLING}.\n: java.lang.Error: no codec\n\tat x.Codec.get", "java.lang.Error: no codec"),
+        (f"{_CALLING}. Trace:\npy4j.Py4JException: no method\n\tat y", "py4j.Py4JException: no method"),
+        ("\n\nJVM stacktrace:\njava.lang.Error\n\tat x.Codec.get", "java.lang.Error"),
+        (_CALLING, _CALLING),
+    ],
+    ids=["of Java", "of py4j", "without a message", "no answer"],
+)
+def test_of_an_error_of_a_call_into_the_jvm_the_exception_there_is_shown(text: str, said: str) -> None:
+    error = type("Py4JJavaError", (Exception,), {})(text)
+    assert errortext.first_line(error) == said
+    assert errortext.summary_of(error) == f"Py4JJavaError: {said}"
+    assert code_error(error).message == said
