@@ -8,9 +8,12 @@ gone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import os
+import re
+import socket
 import sys
 import threading
 import time
@@ -18,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PythonException
 from pyspark.java_gateway import launch_gateway
@@ -28,8 +31,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 from standby.adapters.spark.jvm import SparkProcess, silence
 from standby.adapters.spark.plan import Operator
 from standby.adapters.spark.sessionless import STARTED
-from standby.errors import BadConfiguration, StandfastError, Transient
-from standby.shared.errortext import first_line
+from standby.errors import BadConfiguration, Transient
+from standby.shared.errortext import first_line, text_of
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -44,7 +47,9 @@ _OF_INPUT: Final = "java.io."
 
 #: Prefixes of the names of Java exceptions that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
+    "org.apache.hadoop.net.ConnectTimeoutException",
     "org.apache.spark.SparkInterruptedException",
+    "java.net.BindException",
     "java.net.ConnectException",
     "java.net.NoRouteToHostException",
     "java.net.Socket",
@@ -69,6 +74,28 @@ _SAID_OF_NO_ROW: Final = (
 #: The same for errors about the value of a row. Their cause may be an input error: the decoder of Avro, for example,
 #: reads a value that is cut short to its end.
 _SAID_OF_A_VALUE: Final = ("[MALFORMED_", "Malformed records are detected")
+
+#: Prefixes of the names of Java's errors about a file that may be missing, and of those about reading and writing.
+_OF_A_FILE: Final = ("java.io.FileNotFoundException", "java.nio.file.")
+_OF_TRANSFER: Final = ("java.io.IOException", "java.io.InterruptedIOException")
+
+#: What the system says about a file that it cannot open or write, although its name is right.
+_LACKING: Final = (
+    *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),
+    *(errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS),
+)
+_SAID_OF_LACK: Final = tuple(map(os.strerror, _LACKING))
+
+#: The same of whoever does not answer; the job's code may raise these errors, too.
+_UNREACHABLE: Final = (ConnectionError, TimeoutError, socket.gaierror)
+
+_NO_THREAD: Final = "can't start new thread"
+
+#: All that py4j says when a connection to the JVM broke during a call.
+_UNANSWERED: Final = re.compile(r"An error occurred while calling \S+")
+
+#: The setting that says where pyspark makes its sockets.
+_SOCKETS: Final = "spark.python.unix.domain.socket.dir"
 
 _MOST_CAUSES: Final = 20
 
@@ -110,7 +137,8 @@ class Spark:
                 """How many tasks it runs at once, and into how many parts a large batch is divided."""
                 #: Ids of variables that were broadcast → their files.
                 self._broadcasts = _noted_broadcasts(self.session.sparkContext)
-        except StandfastError:
+        except BaseException:
+            # A later start would find a session that nobody here has made.
             self.process.kill()
             _forget()
             raise
@@ -186,13 +214,13 @@ class Spark:
 
         ``doing`` and ``what`` are for messages.
 
-        Raises `Transient` when the JVM has not answered in time, has died or cannot go on, `BadConfiguration`
-        when Spark refuses ``what``.
+        Raises `Transient` when the JVM has not answered in time, has died or cannot go on, or when the host or a
+        service fails; `BadConfiguration` when Spark refuses ``what``.
         """
         try:
             with self.deadline(seconds):
                 yield
-        except (*FAILURES, BadConfiguration) as error:
+        except (*FAILURES, RuntimeError, MemoryError, BadConfiguration) as error:
             # An error of the user's function is reported as such, but it may be caused by the JVM's end.
             origin = error.__cause__ or error if isinstance(error, BadConfiguration) else error
             if self.has_died(origin):
@@ -200,9 +228,15 @@ class Spark:
                 message = silence(late, doing) if late is not None else self.process.obituary(doing)
                 raise Transient(message) from error
             if is_fatal(origin):
+                # The JVM is asked for the text.
+                message = first_line(origin)
                 self.process.kill()
-                raise Transient(f"Spark's JVM has failed while {doing}: {first_line(origin)}") from error
-            if isinstance(error, BadConfiguration):
+                raise Transient(f"Spark's JVM has failed while {doing}: {message}") from error
+            said = outside_fault(origin, is_codes=origin is not error)
+            if said is not None:
+                message = f"this host, or a service that Spark uses, has failed while {doing}: {said}"
+                raise Transient(message) from error
+            if not isinstance(error, FAILURES):
                 raise
             raise BadConfiguration(f"Spark refuses {what}: {first_line(error)}") from error
 
@@ -349,19 +383,54 @@ def is_user_error(error: BaseException) -> bool:
     if not isinstance(error, FAILURES):
         return False
     try:
-        causes = [
-            (str(each.getClass().getName()), str(each.getMessage()).lstrip()) for each in _causes(error)
-        ]
+        causes = _told(error)
     except FAILURES:
         return False  # the JVM is gone
     is_of_value = False
     for name, message in causes:
-        if name.startswith(_NOT_OF_THE_USER) or message.startswith(_SAID_OF_NO_ROW):
+        if _is_outside(name, message):
             return False
         is_of_value = is_of_value or message.startswith(_SAID_OF_A_VALUE)
         if name.startswith(_OF_INPUT) and not is_of_value:
             return False
     return 0 < len(causes) <= _MOST_CAUSES
+
+
+def outside_fault(error: BaseException, *, is_codes: bool) -> str | None:
+    """Return what ``error`` says about the host, or a service, that failed a start of Spark or a plan; None: nothing.
+
+    ``is_codes``: the job's code raised it. A file that does not exist is then the job's fault.
+    """
+    if isinstance(error, OSError):
+        is_outside = not is_codes or error.errno in _LACKING or isinstance(error, _UNREACHABLE)
+    elif isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+        is_outside = isinstance(error, Py4JNetworkError) or bool(_UNANSWERED.fullmatch(text_of(error)))
+    else:
+        is_outside = isinstance(error, MemoryError) or _NO_THREAD in text_of(error)
+    if is_outside:
+        return first_line(error)
+    try:
+        causes = _told(error)
+    except FAILURES:
+        return first_line(error)  # the JVM is gone
+    for name, message in causes:
+        if _is_outside(name, message) or (name.startswith(_OF_A_FILE) and _tells_of_lack(message)):
+            return f"{name}: {message.splitlines()[0] if message else ''}"
+        if "does not exist" in message:
+            return None
+        if name.startswith(_OF_TRANSFER):
+            return f"{name}: {message.splitlines()[0] if message else ''}"
+    return None
+
+
+def _is_outside(name: str, message: str) -> bool:
+    """Return whether a Java exception with this name and message tells of the host, or of a service."""
+    is_named = name.startswith(_NOT_OF_THE_USER) or message.startswith(_SAID_OF_NO_ROW)
+    return is_named or (name.startswith("java.nio.file.") and _tells_of_lack(message))
+
+
+def _tells_of_lack(message: str) -> bool:
+    return any(each in message for each in _SAID_OF_LACK)
 
 
 #: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.
@@ -395,6 +464,11 @@ def _causes(error: BaseException) -> list[Any]:
     return found
 
 
+def _told(error: BaseException) -> list[tuple[str, str]]:
+    """Return class and message of each of `_causes`; raises like that."""
+    return [(str(each.getClass().getName()), str(each.getMessage()).lstrip()) for each in _causes(error)]
+
+
 def is_worker_lost(error: BaseException) -> bool:
     """Return whether a Python worker of Spark ended during the user's function: it crashed, or was killed."""
     try:
@@ -421,7 +495,14 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
-    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    try:
+        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+    except OSError as error:
+        # It makes a socket, and does not say where. An error without a number is about a path that is too long.
+        directory = settings.get(_SOCKETS, "")
+        if error.errno is None:
+            raise BadConfiguration(f"{_SOCKETS}: {directory}: {error}") from error
+        raise OSError(error.errno, error.strerror, directory) from error
 
 
 def _noted_broadcasts(context: Any) -> dict[int, str]:

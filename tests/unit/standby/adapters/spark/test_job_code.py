@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from standby.adapters.spark.plan import REFUSED, Operator, check_plan
-from standby.adapters.spark.session import is_user_error
+from standby.adapters.spark.session import Spark, is_user_error
 from standby.adapters.spark.sessionless import type_of
 from standby.config import JobConfig
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, StandfastError, Transient
 from standby.feed.functions import check_starts_no_spark, job_code, step_of
 from tests.cases import case
 from tests.fakes.jobs import job_config
+from tests.patience import PATIENCE_SECONDS
 
 # ---- operators of the plan ----
 
@@ -215,3 +220,80 @@ def test_expression_that_refuses_a_value_is_the_jobs_and_a_fault_of_the_machine_
     for cause in NOT_OF_THE_USER:
         assert not is_user_error(raised(cause)), cause.getMessage()
     assert not is_user_error(ValueError("no Java"))
+
+
+# ---- errors of a start, and of a plan ----
+
+
+def asked(error: BaseException, *, is_codes: bool = False) -> StandfastError:
+    """Return what is reported when the JVM answers a call with ``error``, or the job's code has raised it."""
+    spark = Spark.__new__(Spark)
+    spark.process = SimpleNamespace(ends_within=lambda seconds: False)  # type: ignore[assignment]
+    given = error
+    if is_codes:
+        given = BadConfiguration("task.transform: it raised something")
+        given.__cause__ = error
+    asking = spark.asking("its session was started", "its settings", PATIENCE_SECONDS)
+    with pytest.raises(StandfastError) as reported, asking:
+        raise given
+    return reported.value
+
+
+def of_the_system(number: int, path: str = "/d") -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+#: An error → what is said about it, whether a call into the JVM or the job's code raised it.
+OUTSIDE: list[tuple[BaseException, str]] = [
+    (of_the_system(errno.EMFILE), "Too many open files: '/d'"),
+    (of_the_system(errno.ENOSPC), "No space left on device"),
+    (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+    (socket.gaierror(-3, "Temporary failure in name resolution"), "name resolution"),
+    (MemoryError(), "MemoryError"),
+    (RuntimeError("can't start new thread"), "can't start new thread"),
+    (Py4JNetworkError("Answer from Java side is empty"), "Answer from Java side is empty"),
+    (Py4JError("An error occurred while calling o7.select"), "o7.select"),
+    *((raised(each), each.getMessage()) for each in NOT_OF_THE_USER if each.getCause() is None),
+    *(
+        (raised(Java(name, said)), f"{name}: {said}")
+        for name, said in (
+            ("java.io.FileNotFoundException", "/tmp/rows (Too many open files)"),
+            ("java.nio.file.FileSystemException", "/tmp/rows: No space left on device"),
+            ("java.net.BindException", "Cannot assign requested address"),
+        )
+    ),
+]
+
+#: The same of what is the fault of the settings, or of the transform.
+INSIDE: list[BaseException] = [
+    raised(Java("java.lang.IllegalArgumentException", "spark.driver.cores should be int, but was many")),
+    raised(Java("java.io.FileNotFoundException", "Jar /opt/job.jar not found")),
+    raised(Java("java.nio.file.NoSuchFileException", "/data/planes")),
+    raised(
+        Java(
+            "org.apache.hadoop.mapred.InvalidInputException",
+            "Input path does not exist: file:/data/planes",
+            Java("java.io.IOException", "Input path does not exist: file:/data/planes"),
+        )
+    ),
+    PySparkException("[PATH_NOT_FOUND] Path does not exist: file:/data/planes"),
+    Py4JError(
+        "An error occurred while calling o7.select. Trace:\npy4j.Py4JException: Method select([]) does not exist"
+    ),
+]
+
+
+def test_what_the_host_lacks_and_who_does_not_answer_is_no_fault_of_settings_or_of_a_transform() -> None:
+    for error, said in OUTSIDE:
+        for is_codes in (False, True):
+            with case(said, is_codes):
+                reported = asked(error, is_codes=is_codes)
+                assert isinstance(reported, Transient)
+                assert said in str(reported)
+    for error in INSIDE:
+        for is_codes in (False, True):
+            with case(str(error), is_codes):
+                assert isinstance(asked(error, is_codes=is_codes), BadConfiguration)
+    # A call into the JVM opens no file of the job, but pyspark opens its own.
+    assert isinstance(asked(of_the_system(errno.ENOENT)), Transient)
+    assert isinstance(asked(of_the_system(errno.ENOENT), is_codes=True), BadConfiguration)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pyarrow as pa
 import pytest
@@ -148,6 +148,26 @@ def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
         assert b"s3cret" not in (told / each).read_bytes()
     assert (told / "listed").read_text().count("s3cret") == 3
     assert (told / "modes").read_text() == str([0o600, 0o700])
+
+
+@pytest.mark.spark
+@pytest.mark.acceptance
+def test_a_host_that_cannot_have_a_session_is_named_and_nothing_of_a_start_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory, kind, said in (
+        ("/proc/absent", Transient, "its session was started.*No such file or directory: '/proc/absent'"),
+        (f"/{'long' * 40}", BadConfiguration, r"socket\.dir: /long.*too long"),
+    ):
+        settings = session_settings(job_config({"spark.python.unix.domain.socket.dir": directory}))
+        with case(said), pytest.raises(kind, match=said):
+            Spark(settings, log=tmp_path / "log")
+    # Whatever it is.
+    monkeypatch.setattr(pyspark, "_slots", Mock(side_effect=ValueError("no number")))
+    with pytest.raises(ValueError, match="no number"):
+        Spark(session_settings(job_config()), log=tmp_path / "log")
+    monkeypatch.undo()
+    Spark(session_settings(job_config()), log=tmp_path / "log").close()
 
 
 @pytest.mark.spark
