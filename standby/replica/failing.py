@@ -30,6 +30,12 @@ _SHRINK: Final = 8
 LARGE_RECORDS: Final = 50_000
 LARGE_BYTES: Final = 16 << 20
 
+#: Ends of the names of errors about a lack of memory: those of Python, Arrow and NumPy.
+_OF_MEMORY: Final = ("MemoryError", "ArrowCapacityError")
+
+#: What Arrow says when the values of a column are more than the 2 GiB of one of its arrays.
+_OVER: Final = ("overflow while concatenating", "overflow when concatenating", "overflowed binary array")
+
 _FIRST_BACK_OFF_SECONDS: Final = 0.1
 _LONGEST_BACK_OFF_SECONDS: Final = 5.0
 
@@ -109,8 +115,8 @@ def code_error(error: BaseException) -> CodeError:
     if quoted := errortext.worker_summary(error):
         kind, _, message = quoted.partition(": ")
     of = FailureOf.CODE
-    # The errors of Python, Arrow and NumPy.
-    if kind.endswith("MemoryError"):
+    is_over = kind.endswith("ArrowInvalid") and any(each in message for each in _OVER)
+    if is_over or kind.endswith(_OF_MEMORY):
         of = FailureOf.MEMORY
     elif isinstance(error, ValueRefused):
         of = FailureOf.VALUE

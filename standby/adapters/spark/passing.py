@@ -57,11 +57,18 @@ class Passing:
         return result.toDF(*names).select(names[self.made.index((_NUMBER, _NUMBER))], *kept)
 
     def restored(self, narrowed: pa.Table, rows: pa.Table) -> pa.Table:
-        """Return the transform's result for the batch ``rows``, of which Spark has returned ``narrowed``."""
+        """Return the transform's result for the batch ``rows``, of which Spark has returned ``narrowed``.
+
+        Raises `MemoryError` for a result that is too large, as of rows that became several.
+        """
         passed = rows.select(sorted({name for _, name in self.made if name is not None}))
         numbers = narrowed.column(0)
         if not np.array_equal(numbers.to_numpy(), np.arange(rows.num_rows)):
-            passed = passed.combine_chunks().take(numbers.combine_chunks())
+            try:
+                passed = passed.take(numbers.combine_chunks())
+            except pa.ArrowInvalid as error:
+                # The values of a column are more than an array can have.
+                raise MemoryError(f"the result of a batch is too large: {error}") from error
         made = iter(range(1, narrowed.num_columns))
         fields, columns = [], []
         for name, source in self.made:

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from typing import Final
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from standby.adapters.spark.passing import Passing
 from standby.errors import BadConfiguration
 from standby.feed.batches import ROWS, ROWS_OF_SEVERAL, check_schema, rows_of, split
+from standby.replica.failing import FailureOf, code_error
 from standby.shared.model import Offsets, TaskId
 from tests.cases import case
 from tests.fakes.feed_rows import Place, of_two, rows, task
@@ -134,3 +139,25 @@ def test_a_result_keeps_the_reserved_columns_and_with_several_inputs_topic_and_t
     ):
         with case(said), pytest.raises(BadConfiguration, match=said):
             check_schema(schema, inputs, "job:clean")
+
+
+#: Half of what an array of values can have, and a little more. Nothing reads it, so it takes no memory.
+_HALF: Final = (1 << 30) + 1
+
+
+def of_much(*offsets: int) -> pa.Table:
+    """Return rows with these offsets, two of which have too many bytes for one array."""
+    sizes, data = map(pa.py_buffer, (np.array([0, _HALF], np.int32), np.zeros(_HALF, np.int8)))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, sizes, data])
+    few = rows(*((0, each) for each in offsets))
+    return few.set_column(1, "value", pa.chunked_array([value] * len(offsets)))
+
+
+def test_values_of_a_batch_that_are_too_many_for_an_array_count_as_a_lack_of_memory() -> None:
+    with pytest.raises(pa.ArrowInvalid) as raised:
+        split(of_much(5, 4), {task(0): span(0, 9)}, ONE)
+    assert code_error(raised.value).of is FailureOf.MEMORY
+    # Some of them go around Spark.
+    passing = Passing(used=(), made=(("_offset", "_offset"), ("value", "value")))
+    with pytest.raises(MemoryError, match="result of a batch is too large: offset overflow"):
+        passing.restored(pa.table({"c0": [1, 0]}), of_much(4, 5))

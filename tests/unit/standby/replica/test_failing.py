@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -298,6 +299,9 @@ def test_an_error_is_its_type_and_first_line() -> None:
     kinds = (
         (ValueError(), FailureOf.CODE),
         (MemoryError(), FailureOf.MEMORY),
+        (pa.lib.ArrowCapacityError("array cannot contain more than 2147483646 bytes"), FailureOf.MEMORY),
+        (pa.ArrowInvalid("offset overflow while concatenating arrays"), FailureOf.MEMORY),
+        (pa.ArrowInvalid("overflow"), FailureOf.CODE),
         (ValueRefused(), FailureOf.VALUE),
     )
     assert [code_error(error).of for error, _ in kinds] == [of for _, of in kinds]
