@@ -31,6 +31,7 @@ from standby.adapters.spark.session import (
     is_worker_lost,
     may_run_again,
     operators,
+    too_much,
     types,
     unreturnable,
 )
@@ -450,6 +451,8 @@ class SparkTransform:
             return Transient(f"{_DIED}: it had no memory left, or could not load a class")
         if is_unread(failure):
             return Transient("a Python worker of Spark cannot read the rows of the batch")
+        if (said := too_much(failure)) is not None:
+            return MemoryError(f"a batch is too large for Spark: {said}")
         if is_worker_lost(failure):
             return PythonWorkerLost("a Python worker of Spark ended while it ran the job's transform")
         if is_user_error(failure):

@@ -415,11 +415,11 @@ def outside_fault(error: BaseException, *, is_codes: bool) -> str | None:
         return first_line(error)  # the JVM is gone
     for name, message in causes:
         if _is_outside(name, message) or (name.startswith(_OF_A_FILE) and _tells_of_lack(message)):
-            return f"{name}: {message.splitlines()[0] if message else ''}"
+            return _line(name, message)
         if "does not exist" in message:
             return None
         if name.startswith(_OF_TRANSFER):
-            return f"{name}: {message.splitlines()[0] if message else ''}"
+            return _line(name, message)
     return None
 
 
@@ -429,12 +429,38 @@ def _is_outside(name: str, message: str) -> bool:
     return is_named or (name.startswith("java.nio.file.") and _tells_of_lack(message))
 
 
+def _line(name: str, message: str) -> str:
+    """Return a line about a Java exception."""
+    first, _, _ = message.partition("\n")
+    return f"{name}: {first}"
+
+
 def _tells_of_lack(message: str) -> bool:
     return any(each in message for each in _SAID_OF_LACK)
 
 
 #: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.
 _NO_MEMORY: Final = (".OutOfMemoryError", ".OutOfMemoryException", ".OutOfDirectMemoryError")
+
+
+#: Ends of the names of errors of what a batch needs too much of at once, after which the JVM can go on: the memory that
+#: Spark gives to a task, and the bytes of one of Arrow's vectors.
+_OF_TOO_MUCH: Final = (".SparkOutOfMemoryError", ".OversizedAllocationException")
+
+#: The setting that bounds the results of a job. Spark has no class for that error.
+_MOST_RESULTS: Final = "spark.driver.maxResultSize"
+
+
+def too_much(error: BaseException) -> str | None:
+    """Return what ``error`` says if a batch with fewer rows may succeed; None otherwise."""
+    try:
+        causes = _told(error)
+    except FAILURES:
+        return None  # the JVM is gone
+    for name, message in causes:
+        if name.endswith(_OF_TOO_MUCH) or _MOST_RESULTS in message:
+            return _line(name, message)
+    return None
 
 
 def is_fatal(error: BaseException) -> bool:

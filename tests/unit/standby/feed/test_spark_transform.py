@@ -489,6 +489,21 @@ def test_a_result_for_which_python_has_no_memory_is_too_much(
         transform.run(rows([b"b"]))
 
 
+def test_a_result_that_spark_does_not_give_to_its_driver_is_too_much(make: Make, spark: Spark) -> None:
+    transform = make(spark_runs.refuses)
+    transform._is_direct = False
+    settings: Any = spark.session.sparkContext._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", "1")
+    try:
+        with pytest.raises(
+            MemoryError, match=r"too large for Spark: .* spark\.driver\.maxResultSize \(1\.0 B\)"
+        ):
+            transform.run(rows([b"a"]))
+    finally:
+        settings.remove("spark.driver.maxResultSize")
+    assert transform.run(rows([b"a"]))["value"].to_pylist() == [b"a"]
+
+
 def test_a_batch_whose_connection_was_lost_is_no_result(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM's client has made a call again, and what it wrote may lack rows."""
     transform = make()

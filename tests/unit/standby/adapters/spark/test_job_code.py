@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from standby.adapters.spark.plan import REFUSED, Operator, check_plan
-from standby.adapters.spark.session import Spark, is_user_error
+from standby.adapters.spark.session import Spark, is_user_error, too_much
 from standby.adapters.spark.sessionless import type_of
 from standby.config import JobConfig
 from standby.errors import BadConfiguration, StandfastError, Transient
@@ -220,6 +220,22 @@ def test_expression_that_refuses_a_value_is_the_jobs_and_a_fault_of_the_machine_
     for cause in NOT_OF_THE_USER:
         assert not is_user_error(raised(cause)), cause.getMessage()
     assert not is_user_error(ValueError("no Java"))
+
+
+def test_what_takes_too_much_at_once_may_succeed_with_fewer_rows() -> None:
+    limit = "Total size of serialized results of 1 tasks (78.4 KiB) is bigger than spark.driver.maxResultSize"
+    for name, message in (
+        ("org.apache.spark.SparkException", limit),
+        ("org.apache.spark.memory.SparkOutOfMemoryError", "[UNABLE_TO_ACQUIRE_MEMORY]\nmore"),
+        (
+            "org.apache.arrow.vector.util.OversizedAllocationException",
+            "Memory required for vector is too large",
+        ),
+    ):
+        first, _, _ = message.partition("\n")
+        assert too_much(raised(Java(name, message))) == f"{name}: {first}"
+    for cause in (*OF_THE_USER, *NOT_OF_THE_USER):
+        assert too_much(raised(cause)) is None
 
 
 # ---- errors of a start, and of a plan ----
