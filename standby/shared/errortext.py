@@ -36,6 +36,10 @@ _OF_JAVA: Final = re.compile(
     r"(?:An error occurred while calling \S+\.(?: Trace:)?\n(?:: )?|\s*JVM stacktrace:\n)"
 )
 
+#: What Spark says of a job's failure where it only waits for the result, and what comes before the failure itself.
+_AWAITED: Final = "Exception thrown in awaitResult:"
+_CAUSE: Final = "Caused by: "
+
 #: Spark's exception for one in a Python worker ends with the worker's traceback.
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
@@ -67,8 +71,11 @@ def first_line(error: BaseException, most: int = DETAIL_CHARACTERS) -> str:
     """Return the first non-empty line of the exception's text that tells something, or the name of its type."""
     text = text_of(error)
     before = _OF_JAVA.match(text)
-    lines = (line.strip() for line in text[before.end() if before else 0 :].splitlines())
-    return next((line[:most] for line in lines if line), kind_of(error))
+    lines = [line.strip() for line in text[before.end() if before else 0 :].splitlines()]
+    found = next((line for line in lines if line), kind_of(error))
+    if found.endswith(_AWAITED):
+        found = next((line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)), found)
+    return found[:most]
 
 
 def summary_of(error: BaseException) -> str:

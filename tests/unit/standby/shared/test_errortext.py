@@ -121,6 +121,8 @@ def test_of_an_exception_in_a_worker_of_spark_the_workers_traceback_is_shown() -
 
 
 _CALLING = "An error occurred while calling o286.compute"
+_AWAITED = "org.apache.spark.SparkException: Exception thrown in awaitResult:"
+_ABORTED = "org.apache.spark.SparkException: Job aborted due to stage failure: no space"
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,10 @@ _CALLING = "An error occurred while calling o286.compute"
         (f"{_CALLING}.\n: java.lang.Error: no codec\n\tat x.Codec.get", "java.lang.Error: no codec"),
         (f"{_CALLING}. Trace:\npy4j.Py4JException: no method\n\tat y", "py4j.Py4JException: no method"),
         ("\n\nJVM stacktrace:\njava.lang.Error\n\tat x.Codec.get", "java.lang.Error"),
+        (f"{_CALLING}.\n: {_AWAITED} \n\tat x\nCaused by: {_ABORTED}\n\tat y", _ABORTED),
         (_CALLING, _CALLING),
     ],
-    ids=["of Java", "of py4j", "without a message", "no answer"],
+    ids=["of Java", "of py4j", "without a message", "of what was waited for", "no answer"],
 )
 def test_of_an_error_of_a_call_into_the_jvm_the_exception_there_is_shown(text: str, said: str) -> None:
     error = type("Py4JJavaError", (Exception,), {})(text)
