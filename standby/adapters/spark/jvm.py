@@ -116,13 +116,16 @@ class SparkProcess:
         `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
         `BadConfiguration` when the JVM refuses its flags, `Transient` when the machine cannot run it now.
         """
-        with tempfile.TemporaryDirectory(prefix="standfast-spark-") as directory:
-            information = Path(directory) / "gateway"
-            private = Path(directory) / "arguments"
-            # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
-            command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
-            command += _arguments(settings, additional_flags, private)
-            try:
+        try:
+            # A file that cannot be deleted is no reason to leave the JVM to itself.
+            with tempfile.TemporaryDirectory(
+                prefix="standfast-spark-", ignore_cleanup_errors=True
+            ) as directory:
+                information = Path(directory) / "gateway"
+                private = Path(directory) / "arguments"
+                # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
+                command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
+                command += _arguments(settings, additional_flags, private)
                 _write_private(private, _private_arguments(settings))
                 with contextlib.ExitStack() as stack:
                     printed = stack.enter_context(log.open("ab")) if log is not None else None
@@ -134,13 +137,13 @@ class SparkProcess:
                         stderr=printed,
                         env=_environment(information),
                     )
-            except OSError as error:
-                raise Transient(f"Spark's JVM cannot be started: {error.strerror}; {_RELIEF}") from error
-            try:
-                self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
-            except BaseException:
-                self.kill()
-                raise
+                try:
+                    self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
+                except BaseException:
+                    self.kill()
+                    raise
+        except OSError as error:
+            raise Transient(f"Spark's JVM cannot be started: {error.strerror or error}; {_RELIEF}") from error
 
     @property
     def pid(self) -> int:
@@ -280,7 +283,8 @@ def _environment(information: Path) -> dict[str, str]:
 
 
 def _sparks_jars() -> list[str]:
-    return sorted(map(str, (spark_home() / "jars").glob("*.jar")))
+    # A search by pattern may find nothing for want of a file descriptor.
+    return sorted(str(each) for each in (spark_home() / "jars").iterdir() if each.suffix == ".jar")
 
 
 def _private_arguments(settings: Mapping[str, str]) -> list[str]:

@@ -78,15 +78,18 @@ def test_a_jvm_that_the_machine_cannot_run_is_no_fault_of_the_settings(java: Pat
             start(java, text)
 
 
+@pytest.mark.parametrize(
+    "asked", ["subprocess.Popen", "tempfile.mkdtemp", "pathlib.Path.iterdir", "pathlib.Path.read_bytes"]
+)
 def test_host_that_cannot_start_a_process_is_reported_as_that(
-    java: Path, monkeypatch: pytest.MonkeyPatch
+    java: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     def refused(*arguments: object, **more: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr("subprocess.Popen", refused)
+    monkeypatch.setattr(asked, refused)
     with pytest.raises(Transient, match="cannot be started: Resource temporarily unavailable"):
-        start(java, "#!/bin/sh\n")
+        start(java, _SILENT)
 
 
 def test_jvm_that_is_too_slow_is_reported_with_the_time(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
