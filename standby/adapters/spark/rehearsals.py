@@ -72,27 +72,32 @@ class RehearsalNotes:
             return None
         path = folder / f"{uuid.uuid4().hex}{_END}"
         try:
-            file = _opened(path.with_suffix(""))
-            # It is locked before others see it.
-            fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump(_ranges(rows), file)
-            file.flush()
-            path.with_suffix("").rename(path)
+            return Note(path, _left(path, _ranges(rows)), state_dir)
         except (OSError, StandfastError) as error:
-            if not self._has_failed:
-                _LOG.warning("no note of a rehearsal can be left in %s: %s", folder, error)
-            self._has_failed = True
+            self._note_failure(error)
             return None
-        return Note(path, file, state_dir)
 
     def survivable(self, rows: pa.Table) -> pa.Table | None:
-        """Return ``rows`` without those that a process was rehearsing when it ended; None if none are left."""
-        for topic, partition, first, last in self._fatal(_ranges(rows)):
+        """Return ``rows`` without those that a process was rehearsing when it ended; None if none are left.
+
+        All of them if the notes cannot be listed, which is logged.
+        """
+        try:
+            fatal = tuple(self._fatal(_ranges(rows)))
+        except OSError as error:
+            self._note_failure(error)
+            return rows
+        for topic, partition, first, last in fatal:
             found = pc.and_(pc.equal(rows["_task"], partition), _between(rows["_offset"], first, last))
             if topic:
                 found = pc.and_(found, pc.equal(rows["_topic"], topic))
             rows = rows.filter(pc.invert(found))
         return rows if rows.num_rows else None
+
+    def _note_failure(self, error: Exception) -> None:
+        if not self._has_failed:
+            _LOG.warning("no note of a rehearsal can be left or read in %s: %s", self._folder, error)
+        self._has_failed = True
 
     def _fatal(self, present: _Ranges) -> Iterator[tuple[str, int, int, int]]:
         """Yield topic, partition, first and last offset of what ended processes have noted, unless all is passed."""
@@ -107,6 +112,24 @@ class RehearsalNotes:
             for place, (first, last) in noted.items():
                 topic, _, partition = place.rpartition(":")
                 yield topic, int(partition), first, last
+
+
+def _left(path: Path, ranges: _Ranges) -> IO[str]:
+    """Return the file of a new note, which is locked before others see it."""
+    made = path.with_suffix("")
+    file = _opened(made)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump(ranges, file)
+        file.flush()
+        made.rename(path)
+    except OSError:
+        with suppress(OSError):
+            made.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.close()
+        raise
+    return file
 
 
 def _opened(path: Path) -> IO[str]:

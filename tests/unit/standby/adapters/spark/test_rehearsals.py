@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -113,3 +116,21 @@ def test_where_nothing_can_be_noted_everything_is_rehearsed(
         assert notes.leave(recent) is None
     assert notes.survivable(recent) == recent
     assert caplog.text.count("no note of a rehearsal can be left") == 1
+
+
+def test_disk_that_is_full_or_fails_ends_no_rehearsal_and_keeps_no_part_of_a_note(
+    run: Path, notes: RehearsalNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = rows((0, 3))
+    fatal(notes, recent)
+
+    def failing(*arguments: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("pathlib.Path.rename", "json.dump"):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, failing)
+            assert notes.leave(recent) is None
+    assert files(run) == [".json"]
+    monkeypatch.setattr("pathlib.Path.glob", failing)
+    assert notes.survivable(recent) == recent
