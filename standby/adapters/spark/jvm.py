@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from standby.adapters.spark.sockets import SocketDirectory
 from standby.errors import BadConfiguration, Transient, Unavailable
 
 #: The packages that Spark accesses by reflection; as passed by spark-submit of this release.
@@ -63,6 +64,9 @@ START_SECONDS: Final = 120.0
 
 #: Time-out for a JVM without settings to print its version.
 _CONTROL_SECONDS: Final = 60.0
+
+#: The setting that says where sockets are made.
+SOCKETS: Final = "spark.python.unix.domain.socket.dir"
 
 #: Advice for a machine that cannot run a JVM now.
 _RELIEF: Final = "try again when the machine is less busy, or has more memory"
@@ -116,32 +120,18 @@ class SparkProcess:
         `spark.driver.extraClassPath` and `spark.jars` shape the JVM. Raises `Unavailable` without a Java,
         `BadConfiguration` when the JVM refuses its flags, `Transient` when the machine cannot run it now.
         """
+        self._sockets: SocketDirectory | None = None
         try:
-            # A file that cannot be deleted is no reason to leave the JVM to itself.
-            with tempfile.TemporaryDirectory(
-                prefix="standfast-spark-", ignore_cleanup_errors=True
-            ) as directory:
-                information = Path(directory) / "gateway"
-                private = Path(directory) / "arguments"
-                # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
-                command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
-                command += _arguments(settings, additional_flags, private)
-                _write_private(private, _private_arguments(settings))
-                with contextlib.ExitStack() as stack:
-                    printed = stack.enter_context(log.open("ab")) if log is not None else None
-                    self._process = subprocess.Popen(
-                        command,
-                        # The gateway ends when its input is closed, however this process ends.
-                        stdin=subprocess.PIPE,
-                        stdout=printed,
-                        stderr=printed,
-                        env=_environment(information),
-                    )
-                try:
-                    self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
-                except BaseException:
-                    self.kill()
-                    raise
+            if SOCKETS not in settings:
+                self._sockets = SocketDirectory()
+                settings = {**settings, SOCKETS: str(self._sockets.path)}
+            self.settings: Final = settings
+            """Those that were given, and where sockets are made."""
+            try:
+                self._start(additional_flags, log, within_seconds)
+            except BaseException:
+                self._remove_sockets()
+                raise
         except OSError as error:
             raise Transient(f"Spark's JVM cannot be started: {error.strerror or error}; {_RELIEF}") from error
 
@@ -182,6 +172,7 @@ class SparkProcess:
             self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._remove_sockets()
 
     def kill(self) -> None:
         """Kill the JVM: every call that is waiting for its answer fails."""
@@ -190,6 +181,36 @@ class SparkProcess:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+        self._remove_sockets()
+
+    def _remove_sockets(self) -> None:
+        if self._sockets is not None:
+            self._sockets.remove()
+
+    def _start(self, additional_flags: Sequence[str], log: Path | None, within_seconds: float) -> None:
+        # A file that cannot be deleted is no reason to leave the JVM to itself.
+        with tempfile.TemporaryDirectory(prefix="standfast-spark-", ignore_cleanup_errors=True) as directory:
+            information = Path(directory) / "gateway"
+            private = Path(directory) / "arguments"
+            # Ctrl-C is sent to the whole process group, but this process ends the JVM itself.
+            command = ["/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"', str(_java())]
+            command += _arguments(self.settings, additional_flags, private)
+            _write_private(private, _private_arguments(self.settings))
+            with contextlib.ExitStack() as stack:
+                printed = stack.enter_context(log.open("ab")) if log is not None else None
+                self._process = subprocess.Popen(
+                    command,
+                    # The gateway ends when its input is closed, however this process ends.
+                    stdin=subprocess.PIPE,
+                    stdout=printed,
+                    stderr=printed,
+                    env=_environment(information),
+                )
+            try:
+                self.port, self.secret = self._gateway(information, min(START_SECONDS, within_seconds))
+            except BaseException:
+                self.kill()
+                raise
 
     def _gateway(self, information: Path, seconds: float) -> tuple[int, str]:
         deadline = time.monotonic() + seconds

@@ -28,7 +28,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
 
-from standby.adapters.spark.jvm import SparkProcess, silence
+from standby.adapters.spark.jvm import SOCKETS, SparkProcess, silence
 from standby.adapters.spark.plan import Operator
 from standby.adapters.spark.sessionless import STARTED
 from standby.errors import BadConfiguration, Transient
@@ -94,9 +94,6 @@ _NO_THREAD: Final = "can't start new thread"
 #: All that py4j says when a connection to the JVM broke during a call.
 _UNANSWERED: Final = re.compile(r"An error occurred while calling \S+")
 
-#: The setting that says where pyspark makes its sockets.
-_SOCKETS: Final = "spark.python.unix.domain.socket.dir"
-
 _MOST_CAUSES: Final = 20
 
 #: A dying JVM closes its connections before its end is visible.
@@ -132,7 +129,7 @@ class Spark:
         try:
             seconds = min(CALL_SECONDS, max(0.0, end - time.monotonic()))
             with self.asking("its session was started", "its settings", seconds):
-                self.session = _session(self.process, settings)
+                self.session = _session(self.process)
                 self.slots = _slots(self.session)
                 """How many tasks it runs at once, and into how many parts a large batch is divided."""
                 #: Ids of variables that were broadcast → their files.
@@ -504,7 +501,7 @@ def is_worker_lost(error: BaseException) -> bool:
         return False  # the JVM is gone, and with it the error's text
 
 
-def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession:
+def _session(process: SparkProcess) -> SparkSession:
     # The documented way to connect to a running JVM, in which each thread of this process has one of its own.
     ours = {
         "PYSPARK_GATEWAY_PORT": str(process.port),
@@ -519,15 +516,15 @@ def _session(process: SparkProcess, settings: Mapping[str, str]) -> SparkSession
             del os.environ[name]
     _wait_for_ever(gateway)
     conf = SparkConf(loadDefaults=False)
-    for name, value in settings.items():
+    for name, value in process.settings.items():
         conf.set(name, value)
     try:
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
     except OSError as error:
         # It makes a socket, and does not say where. An error without a number is about a path that is too long.
-        directory = settings.get(_SOCKETS, "")
+        directory = process.settings[SOCKETS]
         if error.errno is None:
-            raise BadConfiguration(f"{_SOCKETS}: {directory}: {error}") from error
+            raise BadConfiguration(f"{SOCKETS}: {directory}: {error}") from error
         raise OSError(error.errno, error.strerror, directory) from error
 
 

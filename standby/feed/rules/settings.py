@@ -83,8 +83,6 @@ def session_settings(config: JobConfig, python_path: str = "", scratch: str = ""
         flags = shlex.join([f"-Djava.io.tmpdir={scratch}"])
         own = settings.get(_JVM_FLAGS)
         settings[_JVM_FLAGS] = f"{flags} {own}" if own else flags
-        # The path of a socket must be short, which a container's directory is not.
-        settings.setdefault("spark.python.unix.domain.socket.dir", "/tmp")  # noqa: S108 (Java's default)
     if python_path:
         own = settings.get("spark.executorEnv.PYTHONPATH")
         settings["spark.executorEnv.PYTHONPATH"] = f"{python_path}:{own}" if own else python_path

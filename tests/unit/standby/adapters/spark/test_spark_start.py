@@ -24,6 +24,7 @@ import pytest
 
 from standby.adapters.spark import jvm as spark_process
 from standby.adapters.spark import session as pyspark
+from standby.adapters.spark import sockets
 from standby.adapters.spark.exchange import RowExchange
 from standby.adapters.spark.jvm import SparkProcess
 from standby.adapters.spark.session import Spark, is_fatal
@@ -153,6 +154,42 @@ def test_no_setting_is_on_the_command_line_of_the_jvm(java: Path) -> None:
     assert (told / "modes").read_text() == str([0o600, 0o700])
 
 
+#: Dies with a directory of its own.
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from standby.adapters.spark import sockets
+sockets._PLACE = Path(sys.argv[1])
+sockets.SocketDirectory()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_sockets_of_a_process_that_was_killed_are_deleted_by_the_next_start_on_the_host(
+    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    (place / "standfast").mkdir(parents=True)
+    monkeypatch.setattr(sockets, "_PLACE", place)
+    root = Path(__file__).parents[5]
+    subprocess.run([sys.executable, "-c", _KILLED, str(place)], cwd=root, check=False)
+    (left,) = place.glob("standfast-*")
+    (left / "socket").touch()
+    write(java, _TELLING)
+    process = SparkProcess({})
+    (own,) = place.glob("standfast-*")
+    assert own != left
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert f"-Dspark.python.unix.domain.socket.dir={own}" in (java.parent / "listed").read_text()
+    other = sockets.SocketDirectory()
+    assert own.exists(), "its process is alive"
+    process.kill()
+    other.remove()
+    with pytest.raises(Transient):
+        start(java, "#!/bin/sh\nexit 1\n")
+    assert [each.name for each in place.iterdir()] == ["standfast"]
+
+
 @pytest.mark.spark
 @pytest.mark.acceptance
 def test_a_host_that_cannot_have_a_session_is_named_and_nothing_of_a_start_is_left(
@@ -170,7 +207,11 @@ def test_a_host_that_cannot_have_a_session_is_named_and_nothing_of_a_start_is_le
     with pytest.raises(ValueError, match="no number"):
         Spark(session_settings(job_config()), log=tmp_path / "log")
     monkeypatch.undo()
-    Spark(session_settings(job_config()), log=tmp_path / "log").close()
+    spark = Spark(session_settings(job_config(), scratch=str(tmp_path)), log=tmp_path / "log")
+    place = Path(spark.process.settings["spark.python.unix.domain.socket.dir"])
+    assert list(place.glob(".*.sock")) != []
+    spark.close()
+    assert not place.exists()
 
 
 @pytest.mark.spark
