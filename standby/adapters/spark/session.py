@@ -42,8 +42,10 @@ FAILURES: Final = (PySparkException, Py4JError, OSError)
 #: Time-out of a call into the JVM that does not run the user's code.
 CALL_SECONDS: Final = 60.0
 
-#: The prefix of the names of Java's input and output errors.
+#: The prefix of the names of Java's input and output errors, and the one of them that is about an object: a function of
+#: the job that Spark cannot give to its tasks.
 _OF_INPUT: Final = "java.io."
+_OF_AN_OBJECT: Final = "java.io.NotSerializableException"
 
 #: Prefixes of the names of Java exceptions that no expression over rows raises.
 _NOT_OF_THE_USER: Final = (
@@ -388,7 +390,7 @@ def is_user_error(error: BaseException) -> bool:
         if _is_outside(name, message):
             return False
         is_of_value = is_of_value or message.startswith(_SAID_OF_A_VALUE)
-        if name.startswith(_OF_INPUT) and not is_of_value:
+        if name.startswith(_OF_INPUT) and name != _OF_AN_OBJECT and not is_of_value:
             return False
     return 0 < len(causes) <= _MOST_CAUSES
 

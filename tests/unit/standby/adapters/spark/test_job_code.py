@@ -197,6 +197,12 @@ OF_THE_USER = [
         "Malformed records are detected in record parsing.",
         Java("java.io.EOFException", ""),
     ),
+    # A function in Java with a field that is none of Java's values.
+    Java(
+        "org.apache.spark.SparkException",
+        "Task not serializable",
+        Java("java.io.NotSerializableException", "org.example.Codec"),
+    ),
 ]
 
 NOT_OF_THE_USER = [
