@@ -7,6 +7,7 @@ for every Kafka partition.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -126,10 +127,12 @@ def is_unread(error: BaseException) -> bool:
 def sweep() -> None:
     """Remove the rows of processes that were killed."""
     for place in _places():
-        for path in place.glob(f"{_PREFIX}*"):
-            owner = path.name[len(_PREFIX) :].split("-")[0]
-            if not Path("/proc", owner).exists():
-                shutil.rmtree(path, ignore_errors=True)
+        # The next one does it if there is no file descriptor left now.
+        with contextlib.suppress(OSError):
+            for path in place.glob(f"{_PREFIX}*"):
+                owner = path.name[len(_PREFIX) :].split("-")[0]
+                if not Path("/proc", owner).exists():
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _reader_of(directory: str) -> Any:

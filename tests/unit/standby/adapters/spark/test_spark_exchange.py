@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -33,6 +36,14 @@ def test_only_the_rows_of_dead_processes_are_swept(tmp_path: Path, monkeypatch: 
     (tmp_path / "somebody-elses").mkdir()
     exchange.sweep()
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([own.name, "somebody-elses"])
+
+
+def test_transform_is_made_although_no_descriptor_is_left_to_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("pathlib.Path.glob", refused)
+    exchange.sweep()
 
 
 def test_without_a_place_in_memory_it_is_the_temporary_directory(
