@@ -96,6 +96,9 @@ _NO_THREAD: Final = "can't start new thread"
 #: All that py4j says when a connection to the JVM broke during a call.
 _UNANSWERED: Final = re.compile(r"An error occurred while calling \S+")
 
+#: The beginning of the name of the directory that pyspark puts on the import path at each start.
+_FILES: Final = "userFiles-"
+
 _MOST_CAUSES: Final = 20
 
 #: A dying JVM closes its connections before its end is visible.
@@ -577,6 +580,10 @@ def _unbounded(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def _forget() -> None:
     """Reset pyspark's references to a JVM, so that another one can be started in this process."""
+    # Where a session would put files that are added to it. Other threads may be changing the list.
+    for path in [each for each in sys.path if Path(each).name.startswith(_FILES)]:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(path)
     gateway = SparkContext._gateway  # noqa: SLF001
     if gateway is not None:
         with contextlib.suppress(*FAILURES):

@@ -195,6 +195,7 @@ def test_sockets_of_a_process_that_was_killed_are_deleted_by_the_next_start_on_t
 def test_a_host_that_cannot_have_a_session_is_named_and_nothing_of_a_start_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = list(sys.path)
     for directory, kind, said in (
         ("/proc/absent", Transient, "its session was started.*No such file or directory: '/proc/absent'"),
         (f"/{'long' * 40}", BadConfiguration, r"socket\.dir: /long.*too long"),
@@ -212,6 +213,7 @@ def test_a_host_that_cannot_have_a_session_is_named_and_nothing_of_a_start_is_le
     assert list(place.glob(".*.sock")) != []
     spark.close()
     assert not place.exists()
+    assert sys.path == before
 
 
 @pytest.mark.spark
