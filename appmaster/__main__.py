@@ -69,7 +69,7 @@ from standby.shared.records import ControllerRecord
 from standby.shared.roles import PeerRole
 from standby.shared.version import version
 from standby.threads.inbox import Inbox
-from standby.threads.worker import do_nothing
+from standby.threads.worker import Worker, do_nothing, fatal
 
 _log = logging.getLogger("appmaster")
 
@@ -82,6 +82,9 @@ _RENEWED_SECONDS: Final = 1.0
 #: How long a candidate that is told to end may take, seconds: less than the 60 s after which it would be killed without
 #: YARN (`appmaster.cli.clusters.standalone`), and more than Skein AMs that do not answer take.
 _END_SECONDS: Final = 20.0
+
+#: How long it waits at its end for what the last signal asked for, seconds: that only starts a timer.
+_TOLD_SECONDS: Final = 1.0
 
 #: How long a candidate's last log lines may take, seconds: the disk of the log may not answer.
 _LAST_SECONDS: Final = 10.0
@@ -246,13 +249,17 @@ class CandidateRuntime:
         self._looks = itertools.count(1)
         #: Cancels the end that a candidate comes to if it was told to end and is late.
         self._is_in_time: Callable[[], None] = lambda: None
+        #: Does what a signal asks for. A handler must not: what ends a candidate takes locks, which the code that it
+        #: has interrupted may hold.
+        self._signals = Worker("signals", failed=fatal)
 
     def run(self) -> None:
         """Stand for election, lead until every job has ended, and end the applications; raises `Fenced`."""
         zookeeper, election = self._zookeeper, self._election
         zookeeper.on_session(lambda: self._resign("the ZooKeeper session has expired"))
+        self._signals.start()
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(each, lambda *_: self._told_to_end())
+            signal.signal(each, lambda *_: self._signals.put(self._told_to_end))
         self._services.start()
         zookeeper.registry.register(self._record())
         if self._begun.skein is not None:
@@ -274,6 +281,7 @@ class CandidateRuntime:
             self._control.stop()
             # Last: an AM that stands still takes its time. Without a lease they do nothing any more.
             self._cells.stop()
+            self._signals.flush(_TOLD_SECONDS)
             self._is_in_time()
 
     # ---- callbacks between its parts, some of which are created later than their callers ----

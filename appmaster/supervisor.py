@@ -15,13 +15,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from types import FrameType
 from typing import Final
 
 from standby.errors import BadConfiguration, Unavailable
 from standby.process.lives import GOOD_LIFE_SECONDS, NOT_STARTED, backoff_seconds
 from standby.shared.clock import REAL, Clock
+from standby.threads.latch import Latch
 
 _log = logging.getLogger("appmaster.supervisor")
 
@@ -77,7 +77,7 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
     With ``is_own_master``, no other process ends what is left: the candidate ends with this process, and this process
     does not depend on the one that started it.
     """
-    ending = threading.Event()
+    ending = Latch()
     child: subprocess.Popen[bytes] | None = None
 
     def end(signum: int, frame: FrameType | None) -> None:

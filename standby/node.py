@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from standby.shared.clock import REAL, Clock
 from standby.shared.model import NodeOffer
 from standby.shared.naming import escape, member_id
 from standby.shared.records import encode_offer
+from standby.threads.latch import Latch
 
 _log: Final = logging.getLogger("standby.node")
 
@@ -73,7 +73,7 @@ def run(settings: NodeSettings, program: Sequence[str] = PROGRAM, clock: Clock =
     Raises `BadConfiguration` if another node uses one of the state directories, and `Unavailable` or OSError if they
     cannot be used at the start.
     """
-    ending = threading.Event()
+    ending = Latch()
     process: subprocess.Popen[bytes] | None = None
 
     def end(signum: int, frame: FrameType | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from appmaster.cli.run.servers import RunPlace
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.process.lives import GOOD_LIFE_SECONDS, backoff_seconds
 from standby.shared.clock import REAL, Clock
+from standby.threads.latch import Latch
 from standby.threads.worker import Worker, fatal
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class RunProcesses:
         for each in self._processes:
             each.look()
 
-    def end(self, hurried: threading.Event) -> None:
+    def end(self, hurried: Latch) -> None:
         """End the nodes, then the master; what has not ended in time, or is ``hurried``, is killed."""
         master, *nodes = self._processes
         for group, what in ((nodes, "the nodes"), ([master], "the master")):
@@ -165,7 +165,7 @@ class RunProcesses:
 
 def ended_in_time(
     has_ended: Callable[[], bool],
-    hurried: threading.Event,
+    hurried: Latch,
     seconds: float = _END_SECONDS,
     clock: Clock = REAL,
 ) -> bool:
@@ -181,7 +181,7 @@ def in_time(
     work: Callable[[], T],
     what: str,
     seconds: float,
-    hurried: threading.Event | None = None,
+    hurried: Latch | None = None,
     clock: Clock = REAL,
 ) -> T:
     """Return the result of ``work``, which is done on a thread of its own, since it may wait without end.
@@ -191,7 +191,7 @@ def in_time(
     asking = Worker(f"asking {what}", failed=fatal).start()
     result = asking.submit(work)
     asking.close()
-    if not ended_in_time(result.done, hurried or threading.Event(), seconds, clock):
+    if not ended_in_time(result.done, hurried or Latch(), seconds, clock):
         raise Unavailable(f"{what} has not answered")
     return result.result()
 

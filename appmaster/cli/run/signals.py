@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
 from standby.shared.clock import REAL, Clock
+from standby.threads.latch import Latch
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -26,9 +26,9 @@ class EndSignals:
 
     def __init__(self, clock: Clock = REAL) -> None:
         #: Set by the first signal.
-        self.asked = threading.Event()
+        self.asked = Latch()
         #: Set by the second one: what has not ended yet is to be killed.
-        self.hurried = threading.Event()
+        self.hurried = Latch()
         self._clock = clock
         self._asked_at = 0.0
         self._interrupts = True

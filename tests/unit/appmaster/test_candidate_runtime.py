@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from standby.cluster import ClusterConfig
 from standby.errors import Fenced, Transient, Unavailable
 from standby.shared.clock import REAL
 from standby.shared.probes import no_probe
+from tests.interrupted import before_each_line
+from tests.patience import soon
 
 
 class Composed:
@@ -82,6 +85,7 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Composed]:
     made = Composed(monkeypatch)
     yield made
     made.runtime._effects.writer.close()
+    made.runtime._signals.close()
     for each, handler in before.items():
         signal.signal(each, handler)
 
@@ -121,8 +125,8 @@ def test_a_candidate_that_is_told_to_end_does_so_without_zookeeper(
     def away() -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
-        (act,) = late
-        act()
+        soon(lambda: composed.runtime._election.has_left and len(late) == 1, "it is told to end")
+        late[0]()
 
     monkeypatch.setattr(REAL, "later", later)
     monkeypatch.setattr(root, "_end", ended.append)
@@ -131,6 +135,16 @@ def test_a_candidate_that_is_told_to_end_does_so_without_zookeeper(
         composed.runtime.run()
     assert ended == [RESIGNED]
     assert late == [], "in time, nothing ends it"
+
+
+def test_a_candidate_that_is_told_to_end_at_any_moment_of_a_wait_ends(composed: Composed) -> None:
+    """Its handler waited for a lock that the interrupted wait held, and it kept its lease until it was killed."""
+    with ExitStack() as waiting:
+        composed.end = lambda: waiting.enter_context(
+            before_each_line(lambda _: signal.raise_signal(signal.SIGTERM))
+        )
+        with pytest.raises(Fenced, match="told to end"):
+            composed.runtime.run()
 
 
 def test_a_candidate_that_does_not_lead_answers_for_no_leader_and_acts_for_none(composed: Composed) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from appmaster.supervisor import FINISHED, MADE_WAY, RESIGNED, SUPERSEDED, Lives, supervise
 from standby.errors import BadConfiguration, Unavailable
+from tests.interrupted import before_each_line
 from tests.patience import PATIENCE_SECONDS
 
 #: Tells which life it is and how the last one ended, in a file, and ends with that life's status of its arguments.
@@ -152,6 +153,18 @@ def test_termination_while_there_is_no_candidate_is_no_success() -> None:
 
     clock: Any = SimpleNamespace(monotonic=lambda: 0.0, pace=end)
     assert supervise([sys.executable, "-c", f"raise SystemExit({CRASH})"], clock) == CRASH
+
+
+def test_termination_at_any_moment_of_a_pause_ends_it() -> None:
+    """Its handler waited for a lock that the interrupted wait held, and nothing ended it but SIGKILL."""
+    with ExitStack() as pausing:
+
+        def pace(seconds: float) -> float:
+            pausing.enter_context(before_each_line(lambda _: signal.raise_signal(signal.SIGTERM)))
+            return seconds
+
+        clock: Any = SimpleNamespace(monotonic=lambda: 0.0, pace=pace)
+        assert supervise([sys.executable, "-c", f"raise SystemExit({CRASH})"], clock) == CRASH
 
 
 def test_candidate_does_not_live_again_once_its_application_s_master_is_gone() -> None:

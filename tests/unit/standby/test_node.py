@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from standby.security.credentials import Bootstrap, Credentials
 from standby.security.private_files import write_private
 from standby.shared.model import NodeOffer
 from standby.shared.records import encode_offer
+from tests.interrupted import before_each_line
 from tests.patience import PATIENCE_SECONDS
 
 #: Writes down what it was given, and ends with that life's status of its arguments; the last one ends the node first.
@@ -157,6 +159,18 @@ def test_a_node_that_is_ended_between_two_processes_has_ended_as_asked(state: Pa
 
     meanwhile: Any = SimpleNamespace(monotonic=itertools.count(0, SHORT).__next__, pace=pace)
     assert node.run(settings(state), [sys.executable, "-c", "raise SystemExit(70)"], meanwhile) == 0
+
+
+def test_a_node_that_is_ended_at_any_moment_of_a_pause_ends(state: Path) -> None:
+    """Its handler waited for a lock that the interrupted wait held, and nothing ended it but SIGKILL."""
+    with ExitStack() as pausing:
+
+        def pace(seconds: float) -> float:
+            pausing.enter_context(before_each_line(lambda _: signal.raise_signal(signal.SIGTERM)))
+            return seconds
+
+        meanwhile: Any = SimpleNamespace(monotonic=itertools.count(0, SHORT).__next__, pace=pace)
+        assert node.run(settings(state), [sys.executable, "-c", "raise SystemExit(70)"], meanwhile) == 0
 
 
 def test_a_second_node_with_the_same_state_directory_is_refused(state: Path, tmp_path: Path) -> None:

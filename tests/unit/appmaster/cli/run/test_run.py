@@ -31,8 +31,10 @@ from embedded.cluster import LocalCluster
 from standby.adapters.kafka import clients
 from standby.errors import BadConfiguration, StandfastError, Unavailable
 from standby.shared import naming
+from standby.threads.latch import Latch
 from tests.fakes.clock import HandClock
 from tests.fakes.topics import MemoryTopics
+from tests.interrupted import before_each_line
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.unit.embedded.test_cluster import myself, written
 
@@ -300,7 +302,7 @@ def test_a_hurried_end_kills_what_does_not_heed(started: Processes) -> None:
     )
     master = started.started(SLEEPS, "master")
     soon(lambda: deaf.log.read_text() == "deaf\n", "it ignores the signal")
-    hurried = threading.Event()
+    hurried = Latch()
     hurried.set()
     RunProcesses([master, deaf], started.said.append).end(hurried)
     assert deaf.has_ended()
@@ -362,6 +364,18 @@ def test_a_run_that_has_begun_is_asked_and_not_interrupted() -> None:
         signals.begun()
         signal.raise_signal(signal.SIGINT)
         assert signals.asked.wait(PATIENCE_SECONDS)
+
+
+def test_a_run_is_asked_to_end_at_any_moment_of_a_wait() -> None:
+    """Its handler waited for a lock that the interrupted wait held, and Ctrl-C did nothing any more."""
+    clock = HandClock()
+    clock.hold()
+    with EndSignals(clock) as signals:
+        signals.begun()
+        for latch in (signals.asked, signals.hurried):
+            with before_each_line(lambda _: signal.raise_signal(signal.SIGINT)):
+                assert latch.wait(PATIENCE_SECONDS)
+            clock.advance(0.5)
 
 
 # ---- its lines ----
