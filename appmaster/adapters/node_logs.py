@@ -85,15 +85,27 @@ def masters_first(logs: Iterable[Log]) -> list[Log]:
 
 
 def _of_node(address: str, application: str, container: str | None, lines: int) -> list[Log]:
+    url = f"http://{address}/ws/v1/node/apps/{application}"
     try:
-        listing = _get(f"http://{address}/ws/v1/node/apps/{application}")
-        present = json.loads(listing).get("app", {}).get("containerids", [])
+        present = _app(_get(url), url).get("containerids") or ()
     except _Unknown:
         return []  # it never ran a container of this application
     except Unavailable as error:
         return [Log("-", address, "-", str(error))]
     wanted = [each for each in present if container in (None, each)]
     return [log for each in wanted for log in _of_container(address, each, lines)]
+
+
+def _app(answer: bytes, url: str) -> dict[str, Any]:
+    """Return what a NodeManager says about an application; raises `Unavailable` if the answer is not one of its own."""
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        # A page on which people log in, for example.
+        raise Unavailable(f"{url}: not a list of containers")
+    return found.get("app") or {}
 
 
 def master_output(tracking_url: str, application: str, lines: int) -> str:
@@ -170,8 +182,10 @@ def _get(url: str) -> bytes:
     """Return a server's answer; a server that has handed over aggregated logs redirects to their present holder."""
     for _ in range(_MOST_REDIRECTS):
         status, body, location = _answer(url)
-        if status not in _REDIRECTS or not location.startswith("http://"):
+        if status not in _REDIRECTS:
             return body
+        if not location.startswith("http://"):
+            raise Unavailable(f"{url}: redirects to {location or 'nowhere'}, not to http")
         url = location
     raise Unavailable(f"{url}: too many redirects")
 

@@ -143,6 +143,25 @@ def test_a_host_that_cannot_say_what_it_has_is_named_and_one_that_has_nothing_is
         assert node_logs.collect(Nodes(address), application, "", None, 3) == []
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "shown"),
+    [
+        pytest.param(200, "<html>log in</html>", "not a list of containers", id="a page"),
+        pytest.param(200, "[]", "not a list of containers", id="another document"),
+        pytest.param(307, "https://h2:8044/x", "redirects to https://h2:8044/x, not to http", id="https"),
+    ],
+)
+def test_an_answer_that_is_not_a_node_managers_is_named(status: int, said: str, shown: str) -> None:
+    with serving({f"/ws/v1/node/apps/{ONE}": (status, said)}) as address:
+        (log,) = node_logs.collect(Nodes(address), ONE, "", None, 3)
+    assert (log.node, log.text) == (address, f"http://{address}/ws/v1/node/apps/{ONE}: {shown}")
+
+
+def test_a_node_manager_may_list_no_containers_of_an_application() -> None:
+    with serving({f"/ws/v1/node/apps/{ONE}": (200, '{"app": {"containerids": null}}')}) as address:
+        assert node_logs.collect(Nodes(address), ONE, "", None, 3) == []
+
+
 def test_lines_of_before_a_file_was_cut_come_first() -> None:
     files = {"host__log": "three\nfour", "host__log__1": "one\ntwo", "launch_container__sh": "x"}
     with serving(holding(FAILED, **files)) as address:
