@@ -56,6 +56,9 @@ _HANDSHAKE_MS: Final = 3_000
 _MOST_STREAMS: Final = 64
 _MOST_HEADER_BYTES: Final = 16 << 10
 
+#: Containers without a stream whose addresses are kept. Those that were there last are the ones that may be probed.
+_MOST_ADDRESSES: Final = 10_000
+
 ControlCall = Callable[[Caller, Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -133,6 +136,7 @@ class ControlServer:
         self._credentials = keys.server_credentials()
         self._streams: dict[str, _Stream] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
+        """Of containers without a stream, those that were there last at the end; used on the loop only."""
         self._loop = asyncio.new_event_loop()
         # The loop's own threads look up addresses of containers. While calls kept all of them, no port could be probed.
         self._loop.set_default_executor(ThreadPoolExecutor(_LOOK_UPS, thread_name_prefix="addresses"))
@@ -173,7 +177,12 @@ class ControlServer:
 
     def learn(self, container: str, host: str, port: int) -> None:
         """Store the address of a container that has no stream yet."""
-        self._soon(lambda: self._addresses.setdefault(container, (host, port)))
+
+        def keep() -> None:
+            if container not in self._streams:
+                self._keep_address(container, host, port)
+
+        self._soon(keep)
 
     def probe(self, container: str, incarnation: int) -> None:
         """Probe the container's own port; the answer arrives as `PortProbed`."""
@@ -207,8 +216,18 @@ class ControlServer:
         if self._server is not None:
             await self._server.stop(grace=0.5)
 
+    def _keep_address(self, container: str, host: str, port: int) -> None:
+        self._addresses.pop(container, None)
+        self._addresses[container] = (host, port)
+        while len(self._addresses) > _MOST_ADDRESSES:
+            del self._addresses[next(iter(self._addresses))]
+
     async def _probe(self, container: str, incarnation: int) -> None:
-        address = self._addresses.get(container)
+        stream = self._streams.get(container)
+        if stream is not None:
+            address: tuple[str, int] | None = (stream.hello.host, stream.hello.port)
+        else:
+            address = self._addresses.get(container)
         try:
             seen = NOT_ASKED if address is None else await look_at(*address)
         except Exception:  # noqa: BLE001 - without an answer the leader would wait for the probe for ever
@@ -259,7 +278,7 @@ class ControlServer:
         stream = _Stream(hello)
         former = self._streams.get(hello.container)
         self._streams[hello.container] = stream
-        self._addresses[hello.container] = (hello.host, hello.port)
+        self._addresses.pop(hello.container, None)
         if former is not None:
             former.end()
         attempt = attempt_of(hello.container)
@@ -290,6 +309,7 @@ class ControlServer:
             reader.cancel()
             if self._streams.get(hello.container) is stream:
                 del self._streams[hello.container]
+                self._keep_address(hello.container, hello.host, hello.port)
                 self._post(happened.ContainerStreamBroken(hello.container, hello.incarnation, self._now_ms()))
 
     async def _read(self, stream: _Stream, requests: AsyncIterator[bytes]) -> None:

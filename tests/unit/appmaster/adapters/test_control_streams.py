@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from appmaster.adapters import grpc
 from appmaster.adapters.grpc import _CALLS, CALL, ControlServer
 from appmaster.planning.state import events as happened
 from standby.adapters.channels import open_channel
@@ -60,6 +61,32 @@ class Leader:
         with open_channel(f"127.0.0.1:{self.port}", credentials, options) as channel:
             stream = channel.stream_stream(wire.METHOD, None, None)
             return list(stream(iter([wire.encode(hello)]), timeout=PATIENCE_SECONDS))
+
+    @contextlib.contextmanager
+    def connected(self, hello: wire.Hello) -> Iterator[None]:
+        """Have a container connected during the block, from when it is registered on."""
+        is_over = threading.Event()
+
+        def say() -> Iterator[bytes]:
+            yield wire.encode(hello)
+            is_over.wait(PATIENCE_SECONDS)
+
+        credentials = keys_of(PeerRole.CONTAINER).channel_credentials()
+        with open_channel(
+            f"127.0.0.1:{self.port}", credentials, channel_options(PeerRole.MASTER)
+        ) as channel:
+            stream: Any = channel.stream_stream(wire.METHOD, None, None)(say(), timeout=PATIENCE_SECONDS)
+            assert isinstance(self.events.get(timeout=PATIENCE_SECONDS), happened.ContainerRegistered)
+            yield
+            is_over.set()
+            assert not list(stream)
+
+    def probed_anew(self, container: str) -> happened.PortProbed:
+        """Return what the leader hears of a container's port, after all that it heard before."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.events.get_nowait()
+        return self.probed(container)
 
     def probed(self, container: str, *address: Any) -> happened.PortProbed:
         """Return what the leader hears of a container that registered at this host and port, or at none."""
@@ -142,6 +169,34 @@ def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leade
     assert leader.probed("c1", "127.0.0.1", running.port) == happened.PortProbed("c1", 40, True, 7)
     running.close()
     assert leader.probed("c1") == happened.PortProbed("c1", 40, False, 7, is_running=False)
+
+
+def test_addresses_are_kept_of_the_containers_that_left_last(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader kept the address of every container that had ever been there."""
+    monkeypatch.setattr(grpc, "_MOST_ADDRESSES", 2)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        host, port = gone.getsockname()
+    leader.greet(replace(HELLO, host=host, port=port))
+    leader.server.learn("c1", host, port)
+    leader.server.learn("c2", host, port)
+    assert leader.probed_anew("c2").accepts is False
+    assert leader.probed_anew("c1").accepts is False
+    assert leader.probed_anew(HELLO.container).accepts, "its address is no longer known"
+    leader.greet(replace(HELLO, host=host, port=port))
+    assert leader.probed_anew(HELLO.container).accepts is False
+    assert leader.probed_anew("c1").accepts, "its address is no longer known"
+
+
+def test_the_address_of_a_container_is_known_while_it_has_a_stream(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc, "_MOST_ADDRESSES", 0)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        host, port = gone.getsockname()
+    with leader.connected(replace(HELLO, host=host, port=port)):
+        assert leader.probed_anew(HELLO.container).accepts is False
 
 
 def test_dead_process_is_noticed_however_many_calls_wait(leader: Leader) -> None:
