@@ -24,6 +24,9 @@ _DESCRIPTOR: Final = 8_000
 #: While the process is suspended, connections wait here.
 _BACKLOG: Final = 128
 
+#: Pause in accepting when the process has no descriptor for a connection, seconds.
+_PAUSE_SECONDS: Final = 0.1
+
 
 def family_of(host: str) -> socket.AddressFamily:
     """Return of which family the address is at which a process listens under the name or address of its host."""
@@ -55,6 +58,8 @@ class LivenessPort:
         """``listening`` is the port, if open already. Raises `Unavailable` when none can be opened."""
         self._socket = listening or listen(host)
         self._closed = threading.Event()
+        #: Makes room for a connection when the process has no other descriptor left.
+        self._spare = _spare()
         # Python makes it non-inheritable: a JVM that outlives this process cannot keep the port open.
         self.port: int = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, name="liveness", daemon=True).start()
@@ -74,13 +79,31 @@ class LivenessPort:
             come.poll()
             try:
                 connection, _ = self._socket.accept()
+                connection.close()
             except BlockingIOError:
-                continue
+                pass  # the witness was quicker
             except OSError:
-                # For example out of descriptors: waiting connections stay in the backlog meanwhile.
-                self._closed.wait(0.1)
+                # For example out of descriptors. If connections waited for one, the process would seem to stand still.
+                self._make_room()
                 continue
-            connection.close()
+            self._spare = self._spare or _spare()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Free a descriptor for the next attempt; pause if there is none to free."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.close()
+        elif not self._closed.wait(_PAUSE_SECONDS):
+            self._spare = _spare()
+
+
+def _spare() -> socket.socket | None:
+    """Return a descriptor that is of no other use; None if there is none."""
+    try:
+        return socket.socket()
+    except OSError:
+        return None
 
 
 def _highest(low: socket.socket) -> socket.socket:

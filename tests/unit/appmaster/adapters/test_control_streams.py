@@ -72,9 +72,7 @@ class Leader:
             is_over.wait(PATIENCE_SECONDS)
 
         credentials = keys_of(PeerRole.CONTAINER).channel_credentials()
-        with open_channel(
-            f"127.0.0.1:{self.port}", credentials, channel_options(PeerRole.MASTER)
-        ) as channel:
+        with open_channel(f"127.0.0.1:{self.port}", credentials, channel_options(PeerRole.MASTER)) as channel:
             stream: Any = channel.stream_stream(wire.METHOD, None, None)(say(), timeout=PATIENCE_SECONDS)
             assert isinstance(self.events.get(timeout=PATIENCE_SECONDS), happened.ContainerRegistered)
             yield

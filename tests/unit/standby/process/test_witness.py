@@ -25,7 +25,7 @@ from standby.shared import exits, wire
 from standby.shared.exits import ExitCause, ProcessEnd, Ran
 from standby.shared.model import TaskId
 from tests.meanwhile import background
-from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
+from tests.patience import A_MOMENT_SECONDS, LOOK_SECONDS, PATIENCE_SECONDS, TRY_SECONDS, looks, soon
 
 ROOT = Path(__file__).parents[4]
 
@@ -283,6 +283,25 @@ def test_process_that_runs_in_between_is_not_ended() -> None:
             os.kill(child.pid, signal.SIGCONT)
             # Nobody asks it: its witness sees it by itself.
             time.sleep(A_MOMENT_SECONDS)
+        assert child.popen.poll() is None
+
+
+#: Has no file descriptor left, and nothing to do.
+HAS_NO_DESCRIPTOR = (
+    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    "exec('while True:\\n try: os.dup(0)\\n except OSError: break'); print(flush=True); signal.pause()"
+)
+
+
+def test_process_without_descriptors_takes_connections_and_is_not_ended() -> None:
+    """Whoever asked it waited, nothing of it ran meanwhile, and its witness took it for one that stands still."""
+    with born(STILL_SECONDS="0.2") as child:
+        child.accepts(HAS_NO_DESCRIPTOR)
+        assert child.popen.stdout is not None
+        child.popen.stdout.readline()
+        for _ in range(10):
+            assert child.says() == b""
+            time.sleep(LOOK_SECONDS)
         assert child.popen.poll() is None
 
 
