@@ -120,7 +120,9 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
         parser.add_argument(
             "--host",
             default="",
-            help="the name by which the other hosts reach this one (default: its fully qualified name)",
+            type=_host_name,
+            help="the name, or the address of IPv4, by which the other hosts reach this one (default: its fully "
+            "qualified name)",
         )
         parser.add_argument(
             "--state",
@@ -169,6 +171,15 @@ def _add_offer(parser: argparse.ArgumentParser) -> None:
         ("--tasks", "the most copies of tasks that the process takes (default: any number)"),
     ):
         parser.add_argument(option, default=0, type=_count, metavar="N", help=text)
+
+
+def _host_name(text: str) -> str:
+    if ":" in text:
+        # Addresses of ports are written as host:port.
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a name nor an address of IPv4; one of IPv6 cannot be used"
+        )
+    return text
 
 
 def _attribute(text: str) -> tuple[str, str]:
@@ -306,12 +317,13 @@ def _host(arguments: argparse.Namespace) -> str:
         return str(arguments.host)
     name = socket.getfqdn()
     try:
-        found = {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+        # Those at which its processes listen.
+        found = {str(each[4][0]) for each in socket.getaddrinfo(name, None, socket.AF_INET)}
     except OSError as error:
         raise BadConfiguration(
-            f"--host: {name}, the name of this host, has no address: {error}{_give()}"
+            f"--host: {name}, the name of this host, has no address of IPv4: {error}{_give()}"
         ) from error
-    if all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+    if all(ipaddress.ip_address(each).is_loopback for each in found):
         raise BadConfiguration(
             f"--host: {name}, the name of this host, is {' and '.join(sorted(found))}, where other hosts do not reach "
             f"it{_give()}"

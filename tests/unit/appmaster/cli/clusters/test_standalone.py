@@ -165,6 +165,26 @@ def test_an_offer_that_cannot_be_is_refused(
     assert not nodes
 
 
+@pytest.mark.parametrize("command", ["master", "node"])
+@pytest.mark.parametrize("given", ["::1", "[2001:db8::5]", "10.0.0.5:9410"])
+def test_a_host_that_is_no_name_and_no_address_of_ipv4_is_refused(
+    made: Path,
+    nodes: list[NodeSettings],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    given: str,
+) -> None:
+    """The process could not open its ports, and was started again and again."""
+    monkeypatch.setattr(standalone, "supervise", None)
+    for more in (["--systemd"], []):
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main([command, "--config", str(made), "--host", given, *more])
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"{given!r} is neither a name nor an address of IPv4; one of IPv6 cannot be used" in said
+    assert not nodes
+
+
 def test_a_node_without_its_files_says_what_is_missing(
     made: Path, nodes: list[NodeSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,18 +218,20 @@ def test_the_name_of_the_host_is_the_default_where_other_hosts_reach_it_by_that(
 ) -> None:
     addresses: list[str] = []
 
-    def resolve(name: str, port: None) -> list[object]:
-        if not addresses:
+    def resolve(name: str, port: None, family: int) -> list[object]:
+        found = [each for each in addresses if (socket.AF_INET6 if ":" in each else socket.AF_INET) == family]
+        if not found:
             raise socket.gaierror("unknown")
-        return [(None, None, None, "", (each, 0)) for each in addresses]
+        return [(None, None, None, "", (each, 0)) for each in found]
 
     monkeypatch.setattr(socket, "getfqdn", lambda: "n1")
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     name = "--host: n1, the name of this host,"
     for addresses, said in (
         (["127.0.1.1"], f"{name} is 127.0.1.1, where other hosts do not reach it; give"),
-        (["127.0.0.1", "::1"], "is 127.0.0.1 and ::1, where"),
-        ([], f"{name} has no address: "),
+        (["127.0.1.1", "2001:db8::5"], f"{name} is 127.0.1.1, where"),
+        (["2001:db8::5"], f"{name} has no address of IPv4: "),
+        ([], f"{name} has no address of IPv4: "),
     ):
         assert main(["node", "--config", str(made)]) == 2, addresses
         assert said in capsys.readouterr().err
