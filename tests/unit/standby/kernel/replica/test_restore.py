@@ -270,7 +270,7 @@ def test_state_that_is_too_old_makes_room_for_a_copy(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, first: int, source: str | None
 ) -> None:
     """It would be deleted for a replay of the whole changelog, too, but for nothing less than a replacement."""
-    _, standby = active_and_standby(lab)
+    active, standby = active_and_standby(lab)
     standby.close()
     ballast = (
         Path(lab.config.state_dirs[0]) / state_path("cluster", "b", lab.tasks[0], "run") / DATABASE / "0.sst"
@@ -284,6 +284,7 @@ def test_state_that_is_too_old_makes_room_for_a_copy(
     monkeypatch.setattr(restore, "free_bytes", room)
     lab.kafka.starts["changelog", 0] = first
     lab.now_ms += 90_000_000
+    active.process(1)  # its own state is known to be complete at this time, too
     again = lab.container("b").want(1, Role.STANDBY, 1)
     if source is not None:
         again.await_phase(Phase.TAILING)
