@@ -151,6 +151,7 @@ def test_a_process_waits_for_its_claim_keeps_it_over_a_lost_session_and_learns_i
     client = make_client(server.connect, SESSION_MS)
     with ExitStack() as stack:
         pool = OnServer(server, stack)
+        stack.callback(client.close)
         stack.callback(client.stop)
         process = PoolMembership(client, CLUSTER, record, released.set)
         client.start_async()
