@@ -116,7 +116,12 @@ class JobKernel:
         """Return the possible directories of a task's state on this host, one per state directory."""
         environment = self.environment
         path = state_path(environment.cluster, environment.host, task, self.definition.run)
-        return tuple(Path(each) / path for each in environment.state_dirs or self.config.state_dirs)
+        return tuple(Path(each) / path for each in self.state_dirs)
+
+    @property
+    def state_dirs(self) -> tuple[str, ...]:
+        """The state directories of this host."""
+        return self.environment.state_dirs or self.config.state_dirs
 
     def topics(self) -> RunTopics:
         """Return the topics that the run depends on, with their ids as far as they are recorded."""

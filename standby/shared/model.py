@@ -329,7 +329,7 @@ class ReplicaStatus:
     since_ms: int = 0
     """Unix milliseconds at which the replica entered its phase, by the container's clock."""
     detail: str = ""
-    """Why it is FAILED or FENCED: an error's first line."""
+    """Why it is FAILED or FENCED: an error's first line. While it is OPENING: what it does, or waits for."""
     entered: Mapping[Phase, int] = field(default_factory=dict)
     """Phases since it was last ordered to become active → Unix milliseconds of entering them.
 
@@ -373,6 +373,9 @@ class ReplicaStatus:
     """Active only: the changelog's end after its fence, up to which it replayed before it claimed the task."""
     fault: Fault = Fault.OTHER
     """FAILED only: the class of the failure in `detail`."""
+    waits_for: str = ""
+    """OPENING only: why nothing that it does itself gets it the state, without figures that change all the time; empty:
+    it may get it."""
 
     @property
     def restored_records(self) -> int | None:

@@ -252,7 +252,7 @@ def _active_lacks(
         return ""
     if status is None or status.role is not Role.ACTIVE:
         return "to become active"
-    return status.phase.value
+    return _does(status)
 
 
 def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) -> str:
@@ -261,7 +261,12 @@ def _standby_lacks(record: TaskRecord, copy: int, status: ReplicaStatus | None) 
         return ""
     if status is None or status.role is not Role.STANDBY:
         return "to become a standby"
-    return status.phase.value if status.phase is not Phase.TAILING else "not in sync"
+    return _does(status) if status.phase is not Phase.TAILING else "not in sync"
+
+
+def _does(status: ReplicaStatus) -> str:
+    """Return the phase of a replica, or what it waits for that may never come by itself."""
+    return f"waiting: {status.waits_for}" if status.waits_for else status.phase.value
 
 
 def _why_no_room(turn: Turn, cohort: Cohort, slot: SlotId) -> str:

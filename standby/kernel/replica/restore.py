@@ -73,9 +73,12 @@ class Restore:
     """Opens one replica's state. `open` runs on the replica's worker; `hurry` may be called from any thread."""
 
     def __init__(
-        self, job: JobKernel, task: TaskId, is_urgent: Callable[[], bool], tell: Callable[[str], None]
+        self, job: JobKernel, task: TaskId, is_urgent: Callable[[], bool], tell: Callable[[str, bool], None]
     ) -> None:
-        """``is_urgent``: whether an active is waiting for the state. ``tell`` receives a short progress text."""
+        """``is_urgent``: whether an active is waiting for the state.
+
+        ``tell`` receives a short text about what is done, and whether that brings the state nearer.
+        """
         self._job = job
         self._clock = job.environment.clock
         self._task = task
@@ -120,9 +123,7 @@ class Restore:
         if store is not None:
             return store
         self._check(run)
-        for place in self._directories:
-            # Incomplete fetches would only take up disk space that the restore needs.
-            Scratch(place).discard()
+        self._discard_fetches()
         failure: StandfastError | None = None
         for place in by_free_space(self._directories):
             try:
@@ -175,6 +176,12 @@ class Restore:
             try:
                 store, is_soon = self._ask_all(peers, run)
             except _DiskFailed as error:
+                if self._bounds()[0] > 0:
+                    self._discard_fetches()
+                    raise BeginningLost(
+                        f"{error}; it cannot be restored from {self._origin.topic}-{self._task.partition}, which has "
+                        "lost its beginning (docs/troubles.md)"
+                    ) from error
                 _log.warning("%s: no copy is fetched: %s", self._task, error)
                 return None
             if store is not None:
@@ -183,7 +190,7 @@ class Restore:
                 continue
             if not is_soon or self._is_urgent() or self._clock.monotonic() > give_up:
                 return None
-            self._tell("waiting for a replica that can give its state")
+            self._tell("waiting for a replica that can give its state", False)
             if self._patience_seconds and self._clock.monotonic() - began < _BETWEEN_ROUNDS_SECONDS:
                 # Peers that are almost ready do not queue requests.
                 run.pause(_BETWEEN_ROUNDS_SECONDS)
@@ -230,6 +237,11 @@ class Restore:
                 self._job.environment.restores.failed(self._task.job, peer.kind)
                 _log.warning("%s: fetching state from copy %d failed: %s", self._task, peer.copy, error)
         return None, is_soon
+
+    def _discard_fetches(self) -> None:
+        """Delete what incomplete fetches have left: it only takes up disk space that a restore needs."""
+        for place in self._directories:
+            Scratch(place).discard()
 
     def _is_worth_it(self) -> bool:
         """Return whether to fetch a copy instead of replaying the changelog."""
@@ -369,7 +381,7 @@ class Restore:
                 return
             told_at = now
             done = f"{scratch.done_bytes / 1e6:.1f} of {total / 1e6:.1f} MB"
-            self._tell(f"fetching state from {self._provider(manifest)}: {done}")
+            self._tell(f"fetching state from {self._provider(manifest)}: {done}", True)
 
         tell()
         scratch.fetch(source, manifest, wait, tell)
@@ -416,7 +428,11 @@ class Restore:
                         wipe_store(each, self._job.environment.open_database)
                     self._refused.discard(each)
                     return each
-        raise _DiskFailed(f"no disk of this host has room for {manifest.total_bytes} bytes")
+        host, disks = self._job.environment.host, ", ".join(self._job.state_dirs)
+        raise _DiskFailed(
+            f"no disk of host {host} has room for a copy of the state: {_rounded_up(least)} must be free in one of "
+            f"{disks}"
+        )
 
     # ---- parameters for opening the state ----
 
@@ -469,3 +485,10 @@ class Restore:
     def _check(self, run: CancelScope) -> None:
         if run.is_cancelled():
             raise Transient(f"{self._task}: cancelled")
+
+
+def _rounded_up(size: int) -> str:
+    """Return a size with two digits: that of a state that is written to is another one at each attempt."""
+    unit = 10 ** max(0, len(str(size)) - 2)
+    rounded = -(-size // unit) * unit
+    return f"{rounded / 1e9:g} GB" if rounded >= 1_000_000_000 else f"{rounded / 1e6:g} MB"

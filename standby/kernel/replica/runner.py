@@ -11,11 +11,7 @@ from typing import Final
 
 from standby.errors import BrokenInvariant, CorruptState, Fenced, StandfastError, Transient, Unavailable
 from standby.kernel.active.active import ActiveTask
-from standby.kernel.active.stall_detectors import (
-    InputLag,
-    InputStallDetector,
-    PromotionStallDetector,
-)
+from standby.kernel.active.stall_detectors import InputLag, InputStallDetector, PromotionStallDetector
 from standby.kernel.cancel_scope import CancelScope, ReportSignal
 from standby.kernel.job import JobKernel
 from standby.kernel.ports import InUse, Writer, WriterLost
@@ -112,6 +108,7 @@ class ReplicaRunner:
         #: Its counts of records that were given up, while it is to claim its task again.
         self._skipped = self._dead_lettered = 0
         self._is_connecting = False
+        self._waits_for = ""
         self._unconnected = ""
         """Why a producer could not be connected in advance, as logged last."""
         self.broken: str | None = None
@@ -317,6 +314,7 @@ class ReplicaRunner:
             drained_from=active.drained.applied if active is not None and active.drained else None,
             drained_to=active.drained.end if active is not None and active.drained else None,
             fault=self.fault if replica.phase is Phase.FAILED else Fault.OTHER,
+            waits_for=self._waits_for if replica.phase is Phase.OPENING else "",
         )
 
     def note_reported(self, status: ReplicaStatus) -> None:
@@ -429,7 +427,7 @@ class ReplicaRunner:
     def _open_store(self, run: CancelScope) -> None:
         if self._store is not None:
             raise BrokenInvariant(f"{self.replica.id}: its store is open already")
-        delay, lock = 0.05, PromotionStallDetector()
+        delay, lock, self._waits_for = 0.05, PromotionStallDetector(), ""
         while True:
             try:
                 self._store = self._restore.open(run)
@@ -442,6 +440,7 @@ class ReplicaRunner:
                     raise
                 host = self.job.environment.host
                 said = in_use_text(error, host) if isinstance(error, InUse) else first_line(error)
+                self._waits_for = said if isinstance(error, (InUse, BeginningLost)) else ""
                 if self.detail != (waiting := f"waiting: {said}"):
                     _log.warning("%s: %s", self.replica.id, waiting)
                     self.detail = waiting
@@ -457,9 +456,11 @@ class ReplicaRunner:
         note_owner(self._directory, self.job.environment.host, peers.container if peers else "")
         self._reporting(run)(Signal.OPENED, "")
 
-    def _say(self, what: str) -> None:
-        """Report progress while the state is not open yet."""
+    def _say(self, what: str, is_progress: bool, /) -> None:
+        """Report what it does while the state is not open yet."""
         if self.replica.phase is Phase.OPENING:
+            # Before the detail, whose change is reported at once.
+            self._waits_for = "" if is_progress else self._waits_for
             self.detail = what
 
     def _wipe_store(self, _run: CancelScope) -> None:
@@ -503,14 +504,10 @@ class ReplicaRunner:
         self.active = active
         self._replayed = None
         self._tries = 0
+        took_ms = (self._clock.monotonic() - started) * 1000
         _log.info(
             "%s: claimed at epoch %d after %.0f ms, input from %s",
-            *(
-                self.replica.id,
-                promotee.epoch,
-                (self._clock.monotonic() - started) * 1000,
-                active.committed,
-            ),
+            *(self.replica.id, promotee.epoch, took_ms, active.committed),
         )
 
     def _open_input(self, _run: CancelScope) -> None:

@@ -440,11 +440,26 @@ LACKS: Mapping[str, tuple[list[str], tuple[Change, ...]]] = {
             of_job(was_deployed=False),
         ),
     ),
+    "it waits for the state that another process has": (
+        [f"{ACTIVE_0}waiting: it is in use"],
+        (of_status(0, SECOND, phase=Phase.OPENING, waits_for="it is in use"),),
+    ),
     # ---- a standby ----
     "it is in sync, as the record has it": ([], (of_status(1, SECOND, phase=Phase.RESTORING),)),
     "it is in sync, and says nothing": ([], (of_status(1, SECOND, epoch=0),)),
     "it has failed": ([f"{STANDBY_1}failed"], (of_status(1, SECOND, phase=Phase.FAILED),)),
     "it restores": ([f"{STANDBY_1}restoring"], (NOT_IN_SYNC, of_status(1, SECOND, phase=Phase.RESTORING))),
+    "it waits for its state": (
+        [f"{STANDBY_1}waiting: no disk has room"],
+        (
+            NOT_IN_SYNC,
+            of_status(1, SECOND, phase=Phase.OPENING, waits_for="no disk has room"),
+        ),
+    ),
+    "it gets its state": (
+        [f"{STANDBY_1}opening"],
+        (NOT_IN_SYNC, of_status(1, SECOND, phase=Phase.OPENING, detail="fetching: 3.2 of 9.7 MB")),
+    ),
     "it is behind": ([f"{STANDBY_1}not in sync"], (NOT_IN_SYNC,)),
     "it is still active": (
         [f"{STANDBY_1}to become a standby"],

@@ -883,6 +883,7 @@ def test_who_holds_a_store_is_reported_and_an_active_does_not_wait_for_ever(
     told = "is in use by a container of host a (process"
     second.eventually(lambda: len(second.statuses()) == 2 and all(told in each for each in second.details))
     assert all("must not be shared by several hosts" in each for each in second.details)
+    assert all(f"waiting: {each.waits_for}" == each.detail for each in second.statuses())
     second.want(1, Role.ACTIVE, 1)
     second.eventually(lambda: {each.role for each in second.statuses()} == {Role.ACTIVE})
     for task in lab.tasks:

@@ -509,7 +509,7 @@ def test_progress_is_told_every_two_seconds(
     lab.clock.hold()
     told: list[str] = []
 
-    def tell(_: ReplicaRunner, what: str) -> None:
+    def tell(_: ReplicaRunner, what: str, is_progress: bool) -> None:
         told.append(what)
         lab.clock.advance(seconds)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from standby.kernel.replica import restore
 from standby.shared.model import Fault, Phase, Role
 from tests.fakes.peers import PeerNet, by_source
 from tests.memory_lab import JOB, MakeLab, MemoryContainer, MemoryLab
@@ -81,10 +84,42 @@ def test_a_standby_waits_for_a_provider_of_the_state_and_says_so(lab: MemoryLab,
     standby = lab.container("b").want(1, Role.STANDBY, 1)
     standby.eventually(lambda: is_waiting(standby))
     assert standby.status().phase is Phase.OPENING
+    assert f"waiting: {standby.status().waits_for}" == standby.status().detail, "the leader says so"
     assert_told(standby.status().detail, first)
     active.process(20)
     net.is_away = False
     standby.await_phase(Phase.TAILING)
+
+
+@pytest.mark.parametrize("role", [Role.STANDBY, Role.ACTIVE])
+def test_a_host_without_room_for_the_only_copy_is_named(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch, role: Role
+) -> None:
+    """It said that no copy was available."""
+    active = began(lab)
+    lose(lab, end_of(lab) - 10)
+    is_full = [True]
+    monkeypatch.setattr(restore, "free_bytes", lambda _: 10 << 20 if is_full[0] else 1 << 40)
+    if role is Role.ACTIVE:
+        lab.name(1, 2, claimed=True)
+        active.stand_by(0, 2)
+    other = lab.container("b").want(1, role, 1 if role is Role.STANDBY else 2)
+    other.eventually(lambda: any("no disk of host b has room" in each for each in other.details))
+    status = other.status()
+    assert re.fullmatch(
+        r"(waiting: )?no disk of host b has room for a copy of the state: (68|69|70|71) MB must be free in one of "
+        rf"{re.escape(', '.join(lab.config.state_dirs))}; it cannot be restored from changelog-0, which has lost "
+        r"its beginning \(docs/troubles.md\)",
+        status.detail,
+    )
+    assert bool(status.waits_for) is (role is Role.STANDBY)
+    if role is Role.ACTIVE:
+        other.await_phase(Phase.FAILED)
+        return
+    is_full[0] = False
+    other.await_phase(Phase.TAILING)
+    assert not other.status().waits_for
+    assert by_source(other.restores) == {"active": 1}
 
 
 def test_an_active_waits_for_the_record_that_says_who_has_the_state(lab: MemoryLab) -> None:
