@@ -51,6 +51,9 @@ _IN_LINE_SECONDS: Final = 5.0
 #: Free space that must remain on a disk after a copy has been placed there.
 _SPARE_BYTES: Final = 64 << 20
 
+#: How long a copy that found no room is taken to need as much.
+_NEED_SECONDS: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
@@ -59,6 +62,16 @@ class _Begun:
     container: str
     manifest: Manifest
     directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What a copy needed for which no disk of this host had room."""
+
+    least_bytes: int
+    until: float
+    """Monotonic time until which it is taken to need as much."""
+    text: str
 
 
 class _DiskFailed(Unavailable):
@@ -96,6 +109,7 @@ class Restore:
         self._patience_seconds = 0.0
         self._full: set[Path] = set()
         """Directories whose disk failed to take fetched data."""
+        self._need: _Need | None = None
         self._bad_peers: set[str] = set()
         """Containers whose copy failed its checks."""
         self._refused: set[Path] = set()
@@ -174,6 +188,7 @@ class Restore:
             began = self._clock.monotonic()
             self._new_look.clear()
             try:
+                self._check_room()
                 store, is_soon = self._ask_all(peers, run)
             except _DiskFailed as error:
                 if self._bounds()[0] > 0:
@@ -412,10 +427,7 @@ class Restore:
 
     def _place(self, manifest: Manifest) -> Path:
         """Return the final directory for the state: on a disk with room, preferably where a fetch has begun."""
-        begun = {each: Scratch(each).held_bytes for each in self._directories}
-        places = sorted(by_free_space(self._directories), key=lambda each: -begun[each])
-        # Data of an earlier fetch needs no further room: it is reused or deleted.
-        rooms = {each: (free_bytes(each) or 0) + begun[each] for each in places if each not in self._full}
+        rooms = self._rooms()
         least = manifest.total_bytes + _SPARE_BYTES
         for each, room in rooms.items():
             if room >= least:
@@ -429,10 +441,30 @@ class Restore:
                     self._refused.discard(each)
                     return each
         host, disks = self._job.environment.host, ", ".join(self._job.state_dirs)
-        raise _DiskFailed(
+        said = (
             f"no disk of host {host} has room for a copy of the state: {_rounded_up(least)} must be free in one of "
             f"{disks}"
         )
+        self._need = _Need(least, self._clock.monotonic() + _NEED_SECONDS, said)
+        raise _DiskFailed(said)
+
+    def _rooms(self) -> dict[Path, int]:
+        """Return the bytes that each directory has for a copy, the ones first where a fetch has begun."""
+        begun = {each: Scratch(each).held_bytes for each in self._directories}
+        places = sorted(by_free_space(self._directories), key=lambda each: -begun[each])
+        # Data of an earlier fetch needs no further room: it is reused or deleted.
+        return {each: (free_bytes(each) or 0) + begun[each] for each in places if each not in self._full}
+
+    def _check_room(self) -> None:
+        """Raise `_DiskFailed` if no disk has the room yet that the only source of the state needed a moment ago.
+
+        A peer makes a copy to say how much it needs, and flushes its state's memory to its disk for that.
+        """
+        need = self._need
+        if need is None or self._clock.monotonic() >= need.until or self._bounds()[0] == 0:
+            return
+        if all(room < need.least_bytes for room in self._rooms().values()):
+            raise _DiskFailed(need.text)
 
     # ---- parameters for opening the state ----
 

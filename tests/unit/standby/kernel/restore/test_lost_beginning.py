@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -120,6 +121,36 @@ def test_a_host_without_room_for_the_only_copy_is_named(
     other.await_phase(Phase.TAILING)
     assert not other.status().waits_for
     assert by_source(other.restores) == {"active": 1}
+
+
+def test_a_peer_is_asked_again_when_there_is_room(
+    lab: MemoryLab, net: PeerNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made a copy every two seconds, and wrote what its state had in memory to its disk each time."""
+    began(lab)
+    lose(lab, end_of(lab) - 10)
+    rooms, looks = [10 << 20], [0]
+
+    def free_bytes(_: Path) -> int:
+        looks[0] += 1
+        return rooms[0]
+
+    def copies() -> int:
+        return [each.method for each in net.provider_of("a").requests].count("POST")
+
+    monkeypatch.setattr(restore, "free_bytes", free_bytes)
+    lab.clock.hold()
+    standby = lab.container("b").want(1, Role.STANDBY, 1)
+    standby.eventually(lambda: looks[0] > 10)
+    assert copies() == 1
+    lab.clock.advance(60)
+    standby.eventually(lambda: copies() == 2)
+    seen = looks[0]
+    standby.eventually(lambda: looks[0] > seen + 10)
+    assert copies() == 2, "the state may need less by now"
+    rooms[0] = 1 << 40
+    standby.await_phase(Phase.TAILING)
+    assert copies() == 3
 
 
 def test_an_active_waits_for_the_record_that_says_who_has_the_state(lab: MemoryLab) -> None:
