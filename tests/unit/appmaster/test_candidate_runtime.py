@@ -20,7 +20,7 @@ from standby.errors import Fenced, Transient, Unavailable
 from standby.shared.clock import REAL
 from standby.shared.probes import no_probe
 from tests.interrupted import before_each_line
-from tests.patience import soon
+from tests.patience import PATIENCE_SECONDS, soon
 
 
 class Composed:
@@ -85,9 +85,12 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Composed]:
     made = Composed(monkeypatch)
     yield made
     made.runtime._effects.writer.close()
-    made.runtime._signals.close()
     for each, handler in before.items():
         signal.signal(each, handler)
+    # A signal at the end of `run` has begun to time the end of the process.
+    made.runtime._signals.close()
+    made.runtime._signals.join(PATIENCE_SECONDS)
+    made.runtime._is_in_time()
 
 
 @pytest.mark.parametrize(
@@ -119,8 +122,12 @@ def test_a_candidate_that_is_told_to_end_does_so_without_zookeeper(
     ended: list[int] = []
 
     def later(seconds: float, act: Callable[[], object]) -> Callable[[], None]:
+        def cancel() -> None:
+            if act in late:
+                late.remove(act)
+
         late.append(act)
-        return lambda: late.remove(act)
+        return cancel
 
     def away() -> None:
         signal.raise_signal(signal.SIGTERM)
