@@ -88,14 +88,14 @@ def _line(
     record = found if isinstance(found, CellRecord) else CellRecord("")
     end = ended_application(client, record.application) if isinstance(found, CellRecord) else found
     report = yarn.report(client, record.application)
-    state = str(report.state) if report is not None else "UNKNOWN"
-    has_begun = report is None or state in ("RUNNING", *yarn.ENDS)
+    state = yarn.state_of(report)
+    is_running = state not in yarn.NOT_RUNNING
     return {
         "cell": number,
         "application": record.application,
-        "is_running": report is not None and state not in yarn.ENDS,
+        "is_running": is_running,
         "state": state,
-        "waits": None if has_begun else yarn.in_words(report),
+        "waits": yarn.in_words(report) if is_running and state != "RUNNING" else None,
         "end": str(end) if end is not None else None,
         "attempt": record.attempt,
         "address": record.address,

@@ -33,6 +33,12 @@ _END_SECONDS: Final = 30.0
 #: YARN's states of an application that has ended.
 ENDS: Final = ("FINISHED", "FAILED", "KILLED")
 
+#: The state of an application that YARN does not know (any more).
+_UNKNOWN: Final = "UNKNOWN"
+
+#: The states of applications that do not run, nor wait to.
+NOT_RUNNING: Final = (_UNKNOWN, *ENDS)
+
 #: Least time for a call to YARN even if the command's time is nearly over, or is: it may be needed to undo a submit.
 _LEAST_SECONDS: Final = 10.0
 
@@ -237,7 +243,7 @@ def running(zookeeper: ZooKeeper, client: Any) -> tuple[str, ...]:
 
 def is_running(client: Any, application: str) -> bool:
     """Return whether YARN knows the application and it has not ended."""
-    return state(client, application) not in ("UNKNOWN", *ENDS)
+    return state(client, application) not in NOT_RUNNING
 
 
 def report(client: Any, application: str) -> Any | None:
@@ -263,8 +269,12 @@ def in_words(report: Any) -> str:
 
 def state(client: Any, application: str) -> str:
     """Return YARN's state of an application; UNKNOWN if it has none of that id."""
-    found = report(client, application)
-    return str(found.state) if found is not None else "UNKNOWN"
+    return state_of(report(client, application))
+
+
+def state_of(found: Any | None) -> str:
+    """Return the same of the application that a `report` is about."""
+    return str(found.state) if found is not None else _UNKNOWN
 
 
 def master_host(client: Any, application: str, deadline: Deadline) -> str:
