@@ -11,7 +11,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,7 @@ from standby.config import librdkafka_settings
 from standby.control.watchdog import Watchdog
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, StandfastError, Unavailable
 from standby.process.descriptors import allow_most
+from standby.process.ending import end_at_once
 from standby.process.witness import end_with
 from standby.security import credentials
 from standby.shared import naming
@@ -575,12 +576,7 @@ def _end(status: int, say: Callable[[], None] = do_nothing) -> NoReturn:
 
     A call that still waits for ZooKeeper's answer would delay the end, and so the next start, by up to a minute.
     """
-    late = partial(REAL.later, _LAST_SECONDS, partial(os._exit, status))
-    for act in (late, say, logging.shutdown, sys.stdout.flush):
-        # The disk of the log may be full, or not answer; there may be no thread for the first one.
-        with suppress(Exception):
-            act()
-    os._exit(status)
+    end_at_once(status, (say, logging.shutdown, sys.stdout.flush), _LAST_SECONDS)
 
 
 def start(probe: Probe = no_probe) -> NoReturn:

@@ -49,6 +49,7 @@ from standby.kernel.environment import Environment
 from standby.kernel.marks import Marks
 from standby.kernel.restore.fetch import Peers
 from standby.ports import Feed, Replicas
+from standby.process.ending import end_at_once
 from standby.process.metrics import container_metrics
 from standby.process.witness import IN_POOL, Witnessed, WitnessNote
 from standby.security import credentials
@@ -310,12 +311,7 @@ def end_process(code: int, note: WitnessNote) -> NoReturn:
     """
     if code not in exits.PERHAPS_OF_CODE:
         note.end_in_order()
-    last = partial(REAL.later, _LAST_SECONDS, partial(os._exit, code))
-    for act in (last, end_children, logging.shutdown, sys.stdout.flush, sys.stderr.flush):
-        # For want of descriptors, threads or disk. The interpreter's own end would wait for what is sent to peers.
-        with suppress(Exception):
-            act()
-    os._exit(code)
+    end_at_once(code, (end_children, logging.shutdown, sys.stdout.flush, sys.stderr.flush), _LAST_SECONDS)
 
 
 class Health:
