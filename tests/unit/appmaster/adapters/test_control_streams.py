@@ -161,6 +161,13 @@ def test_container_that_does_not_read_is_kept_the_latest_message_only(leader: Le
     assert rest == []
 
 
+def nowhere() -> tuple[str, int]:
+    """Return the host and a port at which nobody listens any more."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        host, port = gone.getsockname()
+    return host, port
+
+
 def test_port_of_a_container_without_a_stream_is_asked_where_it_registered(leader: Leader) -> None:
     assert leader.probed("c1") == happened.PortProbed("c1", 40, True, 7), "unknown, and not taken for dead"
     running = LivenessPort("127.0.0.1")
@@ -174,8 +181,7 @@ def test_addresses_are_kept_of_the_containers_that_left_last(
 ) -> None:
     """A leader kept the address of every container that had ever been there."""
     monkeypatch.setattr(grpc, "_MOST_ADDRESSES", 2)
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        host, port = gone.getsockname()
+    host, port = nowhere()
     leader.greet(replace(HELLO, host=host, port=port))
     leader.server.learn("c1", host, port)
     leader.server.learn("c2", host, port)
@@ -191,8 +197,7 @@ def test_the_address_of_a_container_is_known_while_it_has_a_stream(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc, "_MOST_ADDRESSES", 0)
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        host, port = gone.getsockname()
+    host, port = nowhere()
     with leader.connected(replace(HELLO, host=host, port=port)):
         assert leader.probed_anew(HELLO.container).accepts is False
 
@@ -206,9 +211,7 @@ def test_dead_process_is_noticed_however_many_calls_wait(leader: Leader) -> None
         calls = [ask.future(b"{}", timeout=PATIENCE_SECONDS) for _ in range(_CALLS)]
         for _ in calls:
             leader.asked.get(timeout=PATIENCE_SECONDS)
-        with socket.create_server(("127.0.0.1", 0)) as gone:
-            address = gone.getsockname()
-        told = leader.probed("c1", *address)
+        told = leader.probed("c1", *nowhere())
         leader.answers.set()
         assert [each.result() for each in calls] == [b"{}"] * _CALLS
     assert not told.accepts
