@@ -166,7 +166,8 @@ def _first_output_ms(scenario: Scenario) -> int:
 
 
 def _idle_seconds() -> float:
-    return float(psutil.cpu_times().idle + psutil.cpu_times().iowait)
+    times = psutil.cpu_times()
+    return float(times.idle + times.iowait)
 
 
 def _cores(begun: int, idle: float) -> float:
