@@ -23,9 +23,10 @@ from typing import Any, Final
 
 from standby.adapters.spark import sessionless
 from standby.code.archives import import_paths
+from standby.code.lack import is_lack
 from standby.code.reserved import shipped_name
 from standby.config import JobConfig
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.feed import process_wide
 from standby.shared.errortext import summary_of, text_of
 
@@ -33,6 +34,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: How long a command waits for the import of a module, at most, seconds: as long as `submit` may take.
 IMPORT_SECONDS: Final = 300.0
+
+#: How many causes of a failed import are looked at, at most: a job's own errors may be each other's.
+_MOST_CAUSES: Final = 20
 
 #: What to do about a module that does not exist.
 _REMEDY: Final = "list its file in job.modules, or install its package into the job's Python environment"
@@ -76,7 +80,8 @@ def resolve(
 
     Raises `BadConfiguration`, naming ``key``, when the module does not exist or its import raises, when it has no
     such name, or when that is not callable with this number of positional arguments. Also when the import has not
-    ended after ``within_seconds`` or, in a command, after `IMPORT_SECONDS`.
+    ended after ``within_seconds`` or, in a command, after `IMPORT_SECONDS`. Raises `Transient` when the import fails
+    for what the machine lacks, such as file descriptors, or because a service does not answer.
     """
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
@@ -110,6 +115,11 @@ def _imported(key: str, module_name: str, within_seconds: float, remedy: str) ->
         # A KeyboardInterrupt raised here comes from the user; one raised by the module is returned as `error`.
         module, error = _import_on_a_thread(key, module_name, within_seconds)
     if error is not None:
+        if (lack := _lack(error)) is not None:
+            said = (
+                f"importing {module_name} has failed on this host, and may succeed later: {summary_of(lack)}"
+            )
+            raise Transient(f"{key}: {said}") from error
         raise BadConfiguration(f"{key}: {_failure(module_name, error, remedy)}") from error
     for each in changes:
         said = f"{key}: importing {module_name} {each.description}"
@@ -118,6 +128,33 @@ def _imported(key: str, module_name: str, within_seconds: float, remedy: str) ->
         # Printed by a command, logged by a container.
         _LOG.warning("%s", said)
     return module
+
+
+def _lack(error: BaseException) -> BaseException | None:
+    """Return what tells that an import failed for a reason outside of the job's code; None: nothing does."""
+    each: BaseException | None = error
+    for _ in range(_MOST_CAUSES):
+        if each is None:
+            break
+        if is_lack(each):
+            return each
+        each = each.__cause__ or each.__context__
+    return _unread_archive() if isinstance(error, ModuleNotFoundError) else None
+
+
+def _unread_archive() -> OSError | None:
+    """Return why an archive on the import path cannot be opened now, if it cannot.
+
+    An import passes over such an archive without a word, and so do all further ones until the caches are dropped.
+    """
+    for path in sys.path:
+        if Path(path).suffix and Path(path).is_file():
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                if is_lack(error):
+                    return error
+    return None
 
 
 def _failure(module_name: str, error: BaseException, remedy: str) -> str:
@@ -148,6 +185,8 @@ def _import_on_a_thread(
 
     def run() -> None:
         try:
+            # Archives that an earlier import could not open, for lack of descriptors, are tried again.
+            importlib.invalidate_caches()
             done.set_result(importlib.import_module(module_name))
         except BaseException as error:  # noqa: BLE001 - job code's, of any kind
             done.set_exception(error)

@@ -8,12 +8,10 @@ gone.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import math
 import os
 import re
-import socket
 import sys
 import threading
 import time
@@ -31,6 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from standby.adapters.spark.jvm import SOCKETS, SparkProcess, silence
 from standby.adapters.spark.plan import Operator
 from standby.adapters.spark.sessionless import STARTED
+from standby.code.lack import is_lack, tells_of_lack
 from standby.errors import BadConfiguration, Transient
 from standby.shared.errortext import first_line, text_of
 
@@ -80,18 +79,6 @@ _SAID_OF_A_VALUE: Final = ("[MALFORMED_", "Malformed records are detected")
 #: Prefixes of the names of Java's errors about a file that may be missing, and of those about reading and writing.
 _OF_A_FILE: Final = ("java.io.FileNotFoundException", "java.nio.file.")
 _OF_TRANSFER: Final = ("java.io.IOException", "java.io.InterruptedIOException")
-
-#: What the system says about a file that it cannot open or write, although its name is right.
-_LACKING: Final = (
-    *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),
-    *(errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS),
-)
-_SAID_OF_LACK: Final = tuple(map(os.strerror, _LACKING))
-
-#: The same of whoever does not answer; the job's code may raise these errors, too.
-_UNREACHABLE: Final = (ConnectionError, TimeoutError, socket.gaierror)
-
-_NO_THREAD: Final = "can't start new thread"
 
 #: All that py4j says when a connection to the JVM broke during a call.
 _UNANSWERED: Final = re.compile(r"An error occurred while calling \S+")
@@ -403,12 +390,10 @@ def outside_fault(error: BaseException, *, is_codes: bool) -> str | None:
 
     ``is_codes``: the job's code raised it. A file that does not exist is then the job's fault.
     """
-    if isinstance(error, OSError):
-        is_outside = not is_codes or error.errno in _LACKING or isinstance(error, _UNREACHABLE)
-    elif isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
         is_outside = isinstance(error, Py4JNetworkError) or bool(_UNANSWERED.fullmatch(text_of(error)))
     else:
-        is_outside = isinstance(error, MemoryError) or _NO_THREAD in text_of(error)
+        is_outside = is_lack(error) or (isinstance(error, OSError) and not is_codes)
     if is_outside:
         return first_line(error)
     try:
@@ -416,7 +401,7 @@ def outside_fault(error: BaseException, *, is_codes: bool) -> str | None:
     except FAILURES:
         return first_line(error)  # the JVM is gone
     for name, message in causes:
-        if _is_outside(name, message) or (name.startswith(_OF_A_FILE) and _tells_of_lack(message)):
+        if _is_outside(name, message) or (name.startswith(_OF_A_FILE) and tells_of_lack(message)):
             return _line(name, message)
         if "does not exist" in message:
             return None
@@ -428,17 +413,13 @@ def outside_fault(error: BaseException, *, is_codes: bool) -> str | None:
 def _is_outside(name: str, message: str) -> bool:
     """Return whether a Java exception with this name and message tells of the host, or of a service."""
     is_named = name.startswith(_NOT_OF_THE_USER) or message.startswith(_SAID_OF_NO_ROW)
-    return is_named or (name.startswith("java.nio.file.") and _tells_of_lack(message))
+    return is_named or (name.startswith("java.nio.file.") and tells_of_lack(message))
 
 
 def _line(name: str, message: str) -> str:
     """Return a line about a Java exception."""
     first, _, _ = message.partition("\n")
     return f"{name}: {first}"
-
-
-def _tells_of_lack(message: str) -> bool:
-    return any(each in message for each in _SAID_OF_LACK)
 
 
 #: Ends of the names of errors that tell of a lack of memory: Java's, Arrow's and Netty's.

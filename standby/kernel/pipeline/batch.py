@@ -340,7 +340,9 @@ class BatchRunner:
             return self.warm()
         except StandfastError as error:
             _log.error("%s: the job's step cannot be used\n%s", task, errortext.full_traceback(error))
-            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error), Fault.REFUSED)) from error
+            # What this host lacks, another one may have.
+            fault = Fault.OTHER if isinstance(error, Transient) else Fault.REFUSED
+            raise TaskFailed(TaskFailure(task, Signal.FAILED, *refusal_of(error), fault)) from error
 
     def _give_up(
         self, commits: Mapping[Future[None], _Computed], left: list[_Part], failures: list[TaskFailed]

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from standby.code.bundles import pack
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.feed.functions import job_code, resolve
 from tests.cases import case
+from tests.floods import descriptors
 from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 MODULES = {
@@ -152,6 +153,43 @@ def test_what_can_be_called_is_found_and_forgotten_before_the_next_jobs_code(
     (other / "good_job.py").write_text("def step(rows, state, out): return 'other'\n", encoding="utf-8")
     with job_code(other, ["good_job.py"]):
         assert step("good_job:step")(1, 2, 3) == "other"
+
+
+def test_what_the_host_lacks_during_an_import_is_not_the_jobs_fault(job_directory: Path) -> None:
+    with zipfile.ZipFile(job_directory / "lib.zip", "w") as archive:
+        archive.writestr("zipped_job.py", MODULES["good_job.py"])
+    with job_code(job_directory, ["good_job.py", "lib.zip"]):
+        for each in ("good_job:step", "zipped_job:step"):
+            with descriptors(0), pytest.raises(Transient, match=r"task\.step: .* Too many open files"):
+                step(each)
+            assert step(each)(1, 2, 3) == "called"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise MemoryError\n",
+        "raise ConnectionRefusedError(111, 'Connection refused')\n",
+        "raise ImportError('libbig.so: cannot map it: Cannot allocate memory')\n",
+        "try: raise OSError(28, 'No space left on device')\nexcept OSError as e: raise ValueError('no cache') from e\n",
+    ],
+)
+def test_an_error_of_the_host_that_a_module_raises_or_explains_is_worth_another_try(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "late_job.py").write_text(text, encoding="utf-8")
+    with job_code(tmp_path, ["late_job.py"]), pytest.raises(Transient, match="importing late_job has failed"):
+        step("late_job:step")
+
+
+@pytest.mark.parametrize("text", ["open('no/such/table')\n", "raise OSError('no number')\n"])
+def test_other_errors_of_files_are_the_jobs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "late_job.py").write_text(text, encoding="utf-8")
+    with (
+        job_code(tmp_path, ["late_job.py"]),
+        pytest.raises(BadConfiguration, match="importing late_job raised"),
+    ):
+        step("late_job:step")
 
 
 @pytest.fixture

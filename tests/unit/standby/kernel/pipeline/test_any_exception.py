@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.shared import wire
 from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
@@ -113,6 +113,21 @@ def test_code_that_cannot_be_imported_fails_its_tasks_and_is_reported_with_where
         assert "raise error" in each.traceback
         assert each.fault is Fault.REFUSED
     assert container.replicas.broken is None
+
+
+def test_a_step_that_a_host_cannot_import_now_is_not_refused(make_lab: MakeLab) -> None:
+    """So that the leader replaces the replica, and does not end the job."""
+
+    def find() -> Any:
+        raise Transient("importing flights has failed on this host: Too many open files")
+
+    lab = lab_of(make_lab, "skip")
+    lab.produce(6)
+    container = lab.container("a", find_step=find).activate()
+    container.pass_time_until(lambda: container.are(Phase.FAILED))
+    for each in container.statuses():
+        assert "Too many open files" in each.detail
+        assert each.fault is Fault.OTHER
 
 
 @pytest.mark.parametrize("kind", ["surrogate", "quitting", "beyond"])
