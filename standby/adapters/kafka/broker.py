@@ -19,6 +19,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from standby.adapters.kafka import clients, transaction_log
 from standby.adapters.kafka.changelog import KafkaChangelog
@@ -77,7 +78,9 @@ class KafkaBroker:
         def answer() -> Mapping[str, str]:
             # Used again, so that errors here count as failures of the client.
             with self._admin.use():
-                found = {topic: _described(each, topic, is_needed=False) for topic, each in asked.items()}
+                found = {
+                    topic: _described(admin, each, topic, is_needed=False) for topic, each in asked.items()
+                }
             return {topic: str(each.topic_id) for topic, each in found.items() if each is not None}
 
         return answer
@@ -154,7 +157,7 @@ class KafkaBroker:
             return {}
         with self._admin.use() as admin:
             asked = admin.describe_topics(TopicCollection(topics), request_timeout=ANSWER_SECONDS)
-            described = {topic: _described(asked[topic], topic) for topic in topics}
+            described = {topic: _described(admin, asked[topic], topic) for topic in topics}
         places = [(topic, each.id) for topic, found in described.items() for each in found.partitions]
         found, failure = self._offsets.ask(places, IsolationLevel.READ_UNCOMMITTED, (LATEST,), needs_all=True)
         if failure is not None:
@@ -344,11 +347,11 @@ def _read_by(reader: Consumer, what: str) -> Iterator[None]:
         clients.close_consumer(reader)
 
 
-def _described(future: Future[Any], topic: str, *, is_needed: bool = True) -> Any:
+def _described(admin: AdminClient, future: Future[Any], topic: str, *, is_needed: bool = True) -> Any:
     """Return a topic's description; None for a missing one, unless it ``is_needed``."""
     try:
         # The time-out only covers an answer that never arrives.
-        return clients.answer_of(future, ANSWER_SECONDS + 1)
+        return clients.answer_of(admin, future, ANSWER_SECONDS + 1)
     except KafkaException as error:
         if not is_needed and error.args[0].code() in MISSING:
             return None

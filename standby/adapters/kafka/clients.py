@@ -7,9 +7,11 @@ Clients are always created by their kind, with the settings of that kind.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
@@ -203,12 +205,34 @@ def close_consumer(consumer: Consumer) -> None:
         )
 
 
-def answer_of(future: Future[Any], timeout_seconds: float) -> Any:
-    """Return an admin client's result. Raises `KafkaException`, also when there is no answer at all."""
-    try:
-        return future.result(timeout_seconds)
-    except NoAnswer as error:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
+#: How long an admin client waits for an answer before it asks again who the controller is.
+_SOON_SECONDS: Final = 0.25
+
+#: How long it waits for that answer: meanwhile it does not notice another one.
+_ANY_BROKER_SECONDS: Final = 1.0
+
+#: A topic of every cluster. An answer about a single topic is short, and its absence does no harm.
+_ANY_TOPIC: Final = "__consumer_offsets"
+
+
+def answer_of(client: AdminClient, future: Future[Any], timeout_seconds: float) -> Any:
+    """Return the result of a request of ``client``. Raises `KafkaException`, also when there is no answer at all.
+
+    While there is none, the client is made to ask for the brokers. It sends most requests to the controller, of which
+    it has heard last: with KRaft, each answer names any of the brokers that are alive. If that one dies, the client
+    waits for it, and asks for the brokers by itself only every ten seconds (librdkafka 2.16).
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return future.result(max(0.0, min(_SOON_SECONDS, deadline - time.monotonic())))
+        except NoAnswer as error:
+            if time.monotonic() >= deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
+        # An answer about topics has the brokers as well.
+        with contextlib.suppress(KafkaException):
+            left = deadline - time.monotonic()
+            client.list_topics(_ANY_TOPIC, timeout=max(0.0, min(_ANY_BROKER_SECONDS, left)))
 
 
 def committed_offsets(

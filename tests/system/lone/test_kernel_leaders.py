@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from embedded.cluster import LocalCluster
 from standby.adapters.kafka.broker import connect
+from standby.adapters.kafka.clients import answer_of
 from standby.adapters.kafka.input import InputBounds
 from standby.config import kafka_settings, parse
 from standby.errors import Transient
+from standby.kernel.ports import ANSWER_SECONDS
 from standby.ports import InputAway
 from standby.shared.model import Phase, ReplicaStatus, Role
 from tests.kernel_lab import CLUSTER, Container, Lab
+from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.lone.second_broker import FIRST, SECOND, await_leaderless, second_broker
 
 
@@ -60,6 +67,23 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
                 assert of_task(late, 1).phase is not Phase.TAILING
                 assert of_task(standby, 1).end is None
         broker.close()
+
+
+def test_a_topic_is_described_although_the_broker_that_the_client_takes_for_the_controller_has_died(
+    own_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    with second_broker(own_cluster, tmp_path / "second") as second:
+        admin = AdminClient({"bootstrap.servers": own_cluster.kafka_bootstrap})
+        topic = f"described-{uuid.uuid4().hex[:10]}"
+        admin.create_topics([NewTopic(topic, 1, replica_assignment=[[FIRST]])])[topic].result(
+            PATIENCE_SECONDS
+        )
+        # In each answer a broker names any one that is alive.
+        soon(lambda: admin.list_topics(topic, PATIENCE_SECONDS).controller_id == SECOND, "the second one")
+        second.kill()
+        second.wait()
+        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+        assert answer_of(admin, asked[topic], ANSWER_SECONDS + 1).name == topic
 
 
 def have_coordinators(cluster: LocalCluster, directory: Path) -> None:
