@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pytest
 from kazoo.client import KazooClient
 
 from appmaster.adapters.zookeeper.session import ZooKeeper
 from embedded.cluster import LocalCluster
+from embedded.servers import KAFKA
 from tests.fakes.zookeeper import LoneZooKeeper
 from tests.kernel_lab import Child
 from tests.topics import delete_made_topics
 
+#: How much of a broker's log is shown after a failure, characters.
+_SHOWN: Final = 20_000
+
 
 @pytest.fixture(scope="module")
-def own_cluster() -> Iterator[LocalCluster]:
-    """ZooKeeper and Kafka of the module's own, for tests that damage them, or that have a broker join them."""
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """ZooKeeper and Kafka of the module's own, for tests that damage them, or that have a broker join them.
+
+    If a test has failed, the end of the broker's log is shown, which ends with the cluster.
+    """
+    before = request.session.testsfailed
     with LocalCluster.start(f"own-{os.getpid()}", nodes=0, is_temporary=True) as cluster:
         yield cluster
+        if request.session.testsfailed > before:
+            sys.stderr.write(cluster.log(KAFKA).read_text(encoding="utf-8", errors="replace")[-_SHOWN:])
 
 
 @pytest.fixture(scope="session")
