@@ -112,7 +112,7 @@ def _closed(state: FeedingState, event: Closed) -> FeedingStep:
 
 
 def _code_refused(state: FeedingState, event: CodeRefused) -> FeedingStep:
-    return failures.code_refused(state, event.detail, event.traceback)
+    return failures.code_refused(state, event)
 
 
 def _watched(state: FeedingState, event: Watched) -> FeedingStep:

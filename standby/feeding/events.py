@@ -64,6 +64,7 @@ class CodeRefused:
 
     detail: str
     traceback: str
+    fault: Fault = Fault.REFUSED
 
 
 @dataclass(frozen=True, slots=True)

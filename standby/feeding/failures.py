@@ -8,7 +8,7 @@ from typing import Final
 
 from standby.feeding import suspects
 from standby.feeding.actions import AskInput, CommitPast, FeedingAction, LookAgain, TellGivenUp, WriteLog
-from standby.feeding.events import FailedInput, FeedEnded, TaskFailure
+from standby.feeding.events import CodeRefused, FailedInput, FeedEnded, TaskFailure
 from standby.feeding.members import FeedingStep, current, end_task, note_error
 from standby.feeding.state import (
     CheckingOffsets,
@@ -88,11 +88,12 @@ def drop_failed(state: FeedingState, feed: RunningFeed, failed: Sequence[TaskFai
     return state, tuple(actions)
 
 
-def code_refused(state: FeedingState, detail: str, traceback: str) -> FeedingStep:
-    """End all members: the job's code cannot be used."""
+def code_refused(state: FeedingState, event: CodeRefused) -> FeedingStep:
+    """End all members: the job's code cannot be used here, or not now."""
     actions: list[FeedingAction] = []
     for task in tuple(state.members):
-        state, more = end_task(state, TaskFailure(task, Signal.FAILED, detail, traceback, Fault.REFUSED))
+        failure = TaskFailure(task, Signal.FAILED, event.detail, event.traceback, event.fault)
+        state, more = end_task(state, failure)
         actions += more
     return state, tuple(actions)
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from standby.errors import BadConfiguration
+from standby.errors import BadConfiguration, Transient
 from standby.feeding import core, warming
 from standby.feeding.events import (
     Closed,
@@ -31,14 +31,17 @@ from standby.kernel.ports import Broker
 from standby.ports import Feed, NotLent
 from standby.replica.lifecycle import Signal
 from standby.shared.clock import Clock
-from standby.shared.errortext import full_traceback, summary_of
-from standby.shared.model import StartStep, TaskId
+from standby.shared.errortext import first_line, full_traceback, summary_of
+from standby.shared.model import Fault, StartStep, TaskId
 from standby.threads.worker import Worker, settle
 
 _log: Final = logging.getLogger(__name__)
 
 #: Practically for ever: only a command wakes a pipeline without a feed.
 _LONG_SECONDS: Final = 3_600.0
+
+#: When to try again to make a feed for which the host lacks something.
+_AGAIN_SECONDS: Final = 5.0
 
 #: How long a running commit may take when its task leaves. After that it is abandoned, and the next drain finds it.
 _LEAVE_SECONDS: Final = 1.0
@@ -84,6 +87,8 @@ class Pipeline:
         self._joins = 0
         #: The report when no feed can be made from the job's code.
         self._refusal: CodeRefused | None = None
+        #: When to make the feed, monotonic.
+        self._make_at = 0.0
         self.broken: str | None = None
         """Why the feed, and so the container, cannot be used at all."""
         self._worker.start()
@@ -195,7 +200,9 @@ class Pipeline:
     def _patience(self) -> float:
         """Return for how long only a command can require a turn."""
         if self._effects.feed is None:
-            return 0 if self._refusal is None else _LONG_SECONDS
+            if self._refusal is not None:
+                return _LONG_SECONDS
+            return max(0.0, self._make_at - self._seams.clock.monotonic())
         return core.patience(self._state)
 
     def _fold(self, event: FeedingEvent) -> None:
@@ -263,15 +270,23 @@ class Pipeline:
     def _made_feed(self) -> Feed | None:
         """Return a feed; None when the job's code does not permit one: then the tasks to be fed have failed.
 
-        The container continues: it must report the reason to the leader, and standbys need no feed.
+        The container continues: it must report the reason to the leader, and standbys need no feed. If only the host
+        lacks something, it is tried again.
         """
-        if self._refusal is None:
+        refusal, now = self._refusal, self._seams.clock.monotonic()
+        if refusal is None:
+            if now < self._make_at:
+                return None
             try:
                 return self._seams.make_feed()
             except BadConfiguration as error:
                 _log.error("the job's code cannot be used\n%s", full_traceback(error))
-                self._refusal = CodeRefused(*refusal_of(error))
-        self._fold(self._refusal)
+                refusal = self._refusal = CodeRefused(*refusal_of(error))
+            except Transient as error:
+                _log.warning("the job's code cannot be used now: %s", first_line(error))
+                refusal = CodeRefused(*refusal_of(error), Fault.OTHER)
+                self._make_at = now + _AGAIN_SECONDS
+        self._fold(refusal)
         return None
 
     def _give_up(self, error: BaseException) -> None:

@@ -15,6 +15,7 @@ from standby.shared import wire
 from standby.shared.model import Fault, Phase
 from tests.fakes import ledger_job
 from tests.fakes.errors import KINDS
+from tests.fakes.feed import MemoryFeed
 from tests.memory_lab import MakeLab, MemoryContainer, MemoryLab, having, on_error
 
 
@@ -115,19 +116,39 @@ def test_code_that_cannot_be_imported_fails_its_tasks_and_is_reported_with_where
     assert container.replicas.broken is None
 
 
-def test_a_step_that_a_host_cannot_import_now_is_not_refused(make_lab: MakeLab) -> None:
+def lacking(*_: object) -> Any:
+    """Raise as an import of the job's code does on a host that lacks something."""
+    raise Transient("importing flights has failed on this host: Too many open files")
+
+
+@pytest.mark.parametrize("where", [{"find_step": lacking}, {"script": lacking}], ids=["step", "feed"])
+def test_code_that_a_host_cannot_import_now_is_not_refused(make_lab: MakeLab, where: dict[str, Any]) -> None:
     """So that the leader replaces the replica, and does not end the job."""
-
-    def find() -> Any:
-        raise Transient("importing flights has failed on this host: Too many open files")
-
     lab = lab_of(make_lab, "skip")
     lab.produce(6)
-    container = lab.container("a", find_step=find).activate()
+    container = lab.container("a", **where).activate()
     container.pass_time_until(lambda: container.are(Phase.FAILED))
     for each in container.statuses():
         assert "Too many open files" in each.detail
         assert each.fault is Fault.OTHER
+    assert container.replicas.broken is None
+
+
+def test_a_feed_for_which_the_host_lacks_something_is_made_later(make_lab: MakeLab) -> None:
+    tries: list[MemoryFeed] = []
+
+    def script(feed: MemoryFeed) -> None:
+        tries.append(feed)
+        if len(tries) == 1:
+            lacking()
+
+    lab = lab_of(make_lab, "skip")
+    lab.produce(6)
+    container = lab.container("a", script=script).stand_by(0)
+    container.eventually(lambda: bool(tries))
+    container.activate(0, 2).pass_time_until(container.is_processed)
+    assert len(tries) == 2
+    lab.assert_exact()
 
 
 @pytest.mark.parametrize("kind", ["surrogate", "quitting", "beyond"])
