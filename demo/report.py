@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +21,9 @@ STEPS: Final = (
 #: By how much the leader's time of an event may be earlier than this machine's clock: it notes the difference of its
 #: clocks once, when it is elected, and the machine's clock may be adjusted later.
 CLOCKS_MS: Final = 1_000
+
+#: How long before a loss a hand-over may have ended of which whoever chose the victim did not know.
+_JUST_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,18 @@ def step_times(
             if steps.get("detected", event.at_ms) >= since_ms - CLOCKS_MS:
                 found[int(partition)] = steps
     return found
+
+
+def moved_away(events: Iterable[Event], lost_ms: int, containers: Collection[str]) -> set[int]:
+    """Return the partitions of tasks that were handed over from ``containers`` as they were lost, or just before."""
+    return {
+        int(partition)
+        for event in events
+        if event.kind == "handover_finished"
+        and event.at_ms >= lost_ms - _JUST_MS
+        and event.container not in containers
+        for partition in (event.data or {}).get("tasks", {})
+    }
 
 
 def describe(failover: Failover, gaps: Sequence[Gap], before_ms: Mapping[int, int]) -> dict[str, Any]:

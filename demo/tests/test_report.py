@@ -8,7 +8,7 @@ from typing import Any
 from demo.compare import Comparison, StateComparison
 from demo.events import Event, decode
 from demo.gaps import Disturbance
-from demo.report import CLOCKS_MS, Failover, faults, phase_summary, phases, step_times, summary
+from demo.report import CLOCKS_MS, Failover, faults, moved_away, phase_summary, phases, step_times, summary
 from demo.run import assemble, outcome
 from demo.verification import Verification
 
@@ -119,6 +119,21 @@ def test_steps_are_those_of_this_failover_not_of_an_earlier_one_nor_of_a_hand_ov
     is_early = finished(2, BEGUN - STEPS["detected"] - CLOCKS_MS // 2)
     assert set(step_times([*events, is_early], BEGUN)) == {1, 2}, "the leader's clock differs a little"
     assert step_times(events, BEGUN, "handover_finished") == {2: {"detected": BEGUN}}
+
+
+def test_what_was_handed_over_just_before_a_loss_was_not_lost() -> None:
+    def moved(partition: int, at_ms: int, to: str) -> Event:
+        data = {"tasks": {str(partition): {"detected_ms": at_ms - 600}}}
+        return Event(at_ms=at_ms, kind="handover_finished", container=to, data=data)
+
+    events = [
+        moved(0, BEGUN - 60_000, "c1"),
+        moved(1, BEGUN - 100, "c1"),
+        moved(2, BEGUN + 100, "c1"),
+        moved(3, BEGUN - 100, "lost"),
+        finished(3),
+    ]
+    assert moved_away(events, BEGUN, ("lost",)) == {1, 2}
 
 
 def test_phases_lie_between_the_steps_that_were_timed() -> None:
