@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
+from standby.adapters.kafka.clients import answer_of
 from tests.patience import PATIENCE_SECONDS, TRY_SECONDS, soon
 
 #: Topics that were created and not deleted since, by broker; only of brokers that outlive a test.
@@ -47,8 +48,8 @@ def make_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if bootstrap in _MADE:
         _MADE[bootstrap].update(wanted)
-    for future in admin.create_topics(list(topics)).values():
-        future.result(PATIENCE_SECONDS)
+    for name, future in admin.create_topics(list(topics)).items():
+        answer_of(admin, future, PATIENCE_SECONDS, name)
     soon(lambda: not _unknown(bootstrap, wanted), lambda: f"the ends of {_unknown(bootstrap, wanted)}")
 
 

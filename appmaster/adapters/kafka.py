@@ -210,7 +210,7 @@ class Topics:
         """Create a topic; return False if it exists already. Not every broker knows it at once."""
         topic = NewTopic(name, partitions, replication, config=dict(config))
         try:
-            answer_of(self._admin, self._admin.create_topics([topic])[name], ANSWER_SECONDS)
+            answer_of(self._admin, self._admin.create_topics([topic])[name], ANSWER_SECONDS, name)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -224,7 +224,7 @@ class Topics:
         """
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
         try:
-            return len(answer_of(self._admin, asked[name], timeout_seconds + 5).partitions)
+            return len(answer_of(self._admin, asked[name], timeout_seconds + 5, name).partitions)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0
@@ -236,7 +236,7 @@ class Topics:
         found = {}
         for name, described in asked.items():
             with self._or_unavailable(f"topic {name} cannot be described", KafkaError.UNKNOWN_TOPIC_OR_PART):
-                found[name] = str(answer_of(self._admin, described, timeout_seconds + 5).topic_id)
+                found[name] = str(answer_of(self._admin, described, timeout_seconds + 5, name).topic_id)
         return found
 
     def grow(self, name: str, partitions: int) -> None:
@@ -246,7 +246,7 @@ class Topics:
         done = self._admin.create_partitions([NewPartitions(name, partitions)], operation_timeout=30)[name]
         try:
             with self._or_unavailable(f"topic {name} cannot be enlarged"):
-                answer_of(self._admin, done, 40.0)
+                answer_of(self._admin, done, 40.0, name)
         except Unavailable:
             # Another client may have enlarged it meanwhile.
             if self.count(name) < partitions:
@@ -294,8 +294,9 @@ class Topics:
     def _described(self, name: str, timeout_seconds: float) -> TopicShape:
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout_seconds)
-        settings = answer_of(self._admin, self._admin.describe_configs([resource])[resource], timeout_seconds)
-        return shape_of(answer_of(self._admin, asked[name], timeout_seconds + 5), settings)
+        configs = self._admin.describe_configs([resource])
+        settings = answer_of(self._admin, configs[resource], timeout_seconds, name)
+        return shape_of(answer_of(self._admin, asked[name], timeout_seconds + 5, name), settings)
 
     def alter(self, name: str, config: Mapping[str, str]) -> None:
         """Change settings of a topic and keep the others; returns when the change is visible. Raises `Unavailable`."""
@@ -305,9 +306,8 @@ class Topics:
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=changes)
         with self._or_unavailable(f"the settings of topic {name} cannot be changed"):
-            answer_of(
-                self._admin, self._admin.incremental_alter_configs([resource])[resource], ANSWER_SECONDS
-            )
+            altered = self._admin.incremental_alter_configs([resource])
+            answer_of(self._admin, altered[resource], ANSWER_SECONDS, name)
         give_up = time.monotonic() + _NEW_TOPIC_SECONDS
         while not config.items() <= self.shape(name).settings.items():
             if time.monotonic() > give_up:
@@ -318,14 +318,14 @@ class Topics:
         """Delete topics; those that do not exist are skipped."""
         for name, done in self._admin.delete_topics(names, operation_timeout=30).items():
             with self._or_unavailable(f"topic {name} cannot be deleted", KafkaError.UNKNOWN_TOPIC_OR_PART):
-                answer_of(self._admin, done, ANSWER_SECONDS)
+                answer_of(self._admin, done, ANSWER_SECONDS, name)
 
     def delete_group(self, group: str) -> None:
         """Delete a consumer group with its committed offsets; one that does not exist is skipped."""
         gone = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)
         for done in self._admin.delete_consumer_groups([group]).values():
             with self._or_unavailable(f"group {group} cannot be deleted", *gone):
-                answer_of(self._admin, done, ANSWER_SECONDS)
+                answer_of(self._admin, done, ANSWER_SECONDS, None)
 
 
 def fence(config: JobConfig, transactional_ids: tuple[str, ...], timeout_seconds: float = 30.0) -> None:

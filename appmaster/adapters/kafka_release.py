@@ -69,7 +69,7 @@ def _numbers(admin: AdminClient, broker: int) -> dict[str, int]:
     found: dict[str, int] = {}
     with contextlib.suppress(KafkaException):
         asked = admin.describe_configs([resource], request_timeout=_ANSWER_SECONDS)[resource]
-        settings = answer_of(admin, asked, _ANSWER_SECONDS)
+        settings = answer_of(admin, asked, _ANSWER_SECONDS, None)
         for name in (_REPLICAS, _TRANSACTION):
             with contextlib.suppress(KeyError, ValueError):
                 found[name] = int(settings[name].value)
@@ -85,8 +85,8 @@ def _shapes(admin: AdminClient, names: Sequence[str]) -> dict[str, TopicShape]:
     found: dict[str, TopicShape] = {}
     for name, resource in resources.items():
         with contextlib.suppress(KafkaException):
-            topic = answer_of(admin, described[name], _ANSWER_SECONDS)
-            found[name] = shape_of(topic, answer_of(admin, settings[resource], _ANSWER_SECONDS))
+            topic = answer_of(admin, described[name], _ANSWER_SECONDS, name)
+            found[name] = shape_of(topic, answer_of(admin, settings[resource], _ANSWER_SECONDS, name))
     return found
 
 

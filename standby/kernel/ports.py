@@ -216,10 +216,12 @@ class Broker(Protocol):
     Every method that sends a request raises `Transient` when there is no answer in time.
     """
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+    def ask_topic_ids(
+        self, topics: Collection[str], timeout_seconds: float = ANSWER_SECONDS
+    ) -> Callable[[], Mapping[str, str]]:
         """Request the topic ids and return at once; calling the result waits for the answer, and raises.
 
-        A topic that does not exist is left out.
+        A topic that does not exist is left out. ``timeout_seconds`` is for the brokers' answer.
         """
         ...
 

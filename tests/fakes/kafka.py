@@ -283,7 +283,9 @@ class MemoryBroker:
     def connect(self) -> None:
         self.connects += 1
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+    def ask_topic_ids(
+        self, topics: Collection[str], timeout_seconds: float = ANSWER_SECONDS
+    ) -> Callable[[], Mapping[str, str]]:
         def answer() -> Mapping[str, str]:
             with self._present("describing topics"):
                 self._answer("ask_topic_ids")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from standby.adapters.kafka.input import InputReader, headers_of
 from standby.adapters.kafka.limits import RecordSizes, WriteRights
 from standby.adapters.kafka.offsets import EARLIEST, LATEST, OffsetClient
 from standby.adapters.kafka.refusals import Refusals
-from standby.adapters.kafka.renewable_client import lasting
+from standby.adapters.kafka.renewable_client import CLOSED, lasting
 from standby.adapters.kafka.writer import KafkaWriter, WriteErrorContext
 from standby.config import JobConfig, kafka_settings
 from standby.errors import Transient
@@ -63,24 +64,36 @@ class KafkaBroker:
         self._rights = WriteRights(self._admin)
         self._refusals = Refusals()
         self._member = lasting(clients.MEMBER, self._settings, {"group.id": definition.group}, self._refusals)
-        with self._member.use() as consumer:
-            self._group = consumer.consumer_group_metadata()
+        self._group = self._member.present().consumer_group_metadata()
 
     def _of_group(self, kind: ClientKind[Consumer]) -> Consumer:
         """Return a client of the job's group."""
         return kind.make(self._settings, {"group.id": self._definition.group})
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
+    def ask_topic_ids(
+        self, topics: Collection[str], timeout_seconds: float = ANSWER_SECONDS
+    ) -> Callable[[], Mapping[str, str]]:
         """Request the topic ids; calling the result waits for the answer."""
-        with self._admin.use() as admin:
-            asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_SECONDS)
+        admin = self._admin.present()
+        asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_seconds)
+        # Whoever keeps the question must not keep the client.
+        asking = weakref.ref(admin)
 
         def answer() -> Mapping[str, str]:
-            # Used again, so that errors here count as failures of the client.
-            with self._admin.use():
-                found = {
-                    topic: _described(admin, each, topic, is_needed=False) for topic, each in asked.items()
-                }
+            admin = asking()
+            if admin is None:
+                raise Transient(CLOSED)
+            try:
+                with self._admin.use(admin):
+                    found = {
+                        topic: _described(admin, each, topic, is_needed=False)
+                        for topic, each in asked.items()
+                    }
+            except Transient as error:
+                if _is_timeout(error):
+                    # Who does not answer may be a host that is gone, to which this client stays connected.
+                    self._admin.replace(admin)
+                raise
             return {topic: str(each.topic_id) for topic, each in found.items() if each is not None}
 
         return answer
@@ -309,8 +322,7 @@ class KafkaBroker:
         )
 
     def _explain(self, error: BaseException) -> None:
-        with self._member.use() as consumer:
-            self._refusals.explain(error, consumer)
+        self._refusals.explain(error, self._member.present())
 
     def _transactional_id(self, partition: int) -> str:
         return transactional_id(self._cluster, TaskId(self._definition.name, self._config.stage, partition))
@@ -347,11 +359,16 @@ def _read_by(reader: Consumer, what: str) -> Iterator[None]:
         clients.close_consumer(reader)
 
 
+def _is_timeout(error: Transient) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+
+
 def _described(admin: AdminClient, future: Future[Any], topic: str, *, is_needed: bool = True) -> Any:
     """Return a topic's description; None for a missing one, unless it ``is_needed``."""
     try:
         # The time-out only covers an answer that never arrives.
-        return clients.answer_of(admin, future, ANSWER_SECONDS + 1)
+        return clients.answer_of(admin, future, ANSWER_SECONDS + 1, topic)
     except KafkaException as error:
         if not is_needed and error.args[0].code() in MISSING:
             return None

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
@@ -25,6 +24,7 @@ from standby.adapters.kafka import partitions
 from standby.config import CHANGELOG_RECORD_BYTES, JobConfig, KafkaSettings, kafka_settings
 from standby.errors import BadConfiguration
 from standby.security.disclosure import HIDDEN, shown
+from standby.shared.clock import REAL
 
 #: librdkafka's own log.
 LIBRARY_LOG: Final = logging.getLogger("librdkafka")
@@ -211,28 +211,27 @@ _SOON_SECONDS: Final = 0.25
 #: How long it waits for that answer: meanwhile it does not notice another one.
 _ANY_BROKER_SECONDS: Final = 1.0
 
-#: A topic of every cluster. An answer about a single topic is short, and its absence does no harm.
-_ANY_TOPIC: Final = "__consumer_offsets"
 
-
-def answer_of(client: AdminClient, future: Future[Any], timeout_seconds: float) -> Any:
+def answer_of(client: AdminClient, future: Future[Any], timeout_seconds: float, topic: str | None) -> Any:
     """Return the result of a request of ``client``. Raises `KafkaException`, also when there is no answer at all.
 
-    While there is none, the client is made to ask for the brokers. It sends most requests to the controller, of which
-    it has heard last: with KRaft, each answer names any of the brokers that are alive. If that one dies, the client
-    waits for it, and asks for the brokers by itself only every ten seconds (librdkafka 2.16).
+    While there is none, the client is made to ask for the brokers. It sends most requests to the controller of which it
+    has heard last: with KRaft, each answer names any of the brokers that are alive. If that one dies, the client waits
+    for it, and does not ask for another one by itself (librdkafka 2.16; docs/decisions/0054). ``topic`` is one that it
+    may ask about, which need not exist; None: the request is for another broker.
     """
-    deadline = time.monotonic() + timeout_seconds
+    deadline = REAL.monotonic() + timeout_seconds
     while True:
         try:
-            return future.result(max(0.0, min(_SOON_SECONDS, deadline - time.monotonic())))
+            return future.result(max(0.0, min(_SOON_SECONDS, deadline - REAL.monotonic())))
         except NoAnswer as error:
-            if time.monotonic() >= deadline:
+            if REAL.monotonic() >= deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer")) from error  # noqa: SLF001
-        # An answer about topics has the brokers as well.
-        with contextlib.suppress(KafkaException):
-            left = deadline - time.monotonic()
-            client.list_topics(_ANY_TOPIC, timeout=max(0.0, min(_ANY_BROKER_SECONDS, left)))
+        if topic is not None:
+            # An answer about a topic, which is short, has the brokers as well.
+            with contextlib.suppress(KafkaException):
+                left = deadline - REAL.monotonic()
+                client.list_topics(topic, timeout=max(0.0, min(_ANY_BROKER_SECONDS, left)))
 
 
 def committed_offsets(

@@ -45,7 +45,7 @@ class WriteRights:
                         include_authorized_operations=True,
                         request_timeout=ANSWER_SECONDS,
                     )[topic]
-                    allowed = answer_of(admin, asked, ANSWER_SECONDS + 1).authorized_operations
+                    allowed = answer_of(admin, asked, ANSWER_SECONDS + 1, topic).authorized_operations
             except KafkaException as error:
                 _log.warning("the permissions on %s are not known: %s", topic, error)
                 continue
@@ -99,7 +99,7 @@ class RecordSizes:
         try:
             with self._admin.use() as admin:
                 answer = admin.describe_configs([asked], request_timeout=ANSWER_SECONDS)[asked]
-                return int(answer_of(admin, answer, ANSWER_SECONDS + 1)[_OF_TOPIC].value)
+                return int(answer_of(admin, answer, ANSWER_SECONDS + 1, topic)[_OF_TOPIC].value)
         except (KafkaException, KeyError, ValueError) as error:
             _log.warning("%s of %s is not known: %s", _OF_TOPIC, topic, error)
             return None

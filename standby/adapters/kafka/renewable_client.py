@@ -53,16 +53,24 @@ class RenewableClient(Generic[C]):
         self._former: C | None = None
         self._failing_since: float | None = None
 
-    @contextmanager
-    def use(self) -> Iterator[C]:
-        """Run the block with the client; the block must wait for the answer. An error counts as no answer.
+    def present(self) -> C:
+        """Return the client, for what needs no answer. Raises `Transient` once it is closed.
 
-        Raises `Transient` once it is closed.
+        It must not be kept: it would not end with the job.
         """
         with self._lock:
             client = self._client
         if client is None:
             raise Transient(CLOSED)
+        return client
+
+    @contextmanager
+    def use(self, client: C | None = None) -> Iterator[C]:
+        """Run the block, which must wait for an answer, with the client, or with the one that was asked already.
+
+        An error counts as no answer. Raises `Transient` once it is closed.
+        """
+        client = self.present() if client is None else client
         try:
             yield client
         except Exception as error:
@@ -72,6 +80,12 @@ class RenewableClient(Generic[C]):
         with self._lock:
             if client is self._client:
                 self._failing_since = None
+
+    def replace(self, client: C) -> None:
+        """Replace ``client``, if it is the present one, without waiting for more failures."""
+        with self._lock:
+            if client is self._client:
+                self._replace()
 
     def idle(self) -> None:
         """Take what the client tells by itself, for example of each refused connection; to be called now and then.
@@ -106,8 +120,11 @@ class RenewableClient(Generic[C]):
                 _log.warning(
                     "no answers from Kafka for %.0f s: replacing the client", now - self._failing_since
                 )
-                self._former, self._client = client, self._make()
-                self._failing_since = None
+                self._replace()
+
+    def _replace(self) -> None:
+        self._former, self._client = self._client, self._make()
+        self._failing_since = None
 
 
 def lasting(

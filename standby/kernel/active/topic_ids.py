@@ -14,6 +14,10 @@ from standby.replica.identity import RunTopics
 #: for the first two steps, measured with one idle broker).
 _SHARED_SECONDS: Final = 0.02
 
+#: How long the first request waits for the brokers: one that is silent must not delay a commit until its transaction
+#: times out. The second one may take longer, as on brokers with much to do.
+_FIRST_SECONDS: Final = 2.0
+
 #: Waits for the answer to a request. Raises `TopicChanged`, and `Transient` when there is no answer.
 TopicAnswer = Callable[[], None]
 
@@ -68,13 +72,13 @@ class TopicIdCheck:
 
     def _asked(self, topics: Collection[str]) -> Callable[[], Mapping[str, str]]:
         ask = self._broker.ask_topic_ids
-        waiting = ask(topics)
+        waiting = ask(topics, _FIRST_SECONDS)
 
         def answer() -> Mapping[str, str]:
             try:
                 found = waiting()
             except Transient:
-                # The broker may have died; retry with another one.
+                # The broker that was asked may have died, or its host: the client asks another one now.
                 found = ask(topics)()
             if missing := [each for each in topics if each not in found]:
                 raise Transient(f"{', '.join(missing)}: there is no such topic (or no longer)")

@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from embedded.cluster import LocalCluster
 from embedded.jars.cache import open_cache
 from embedded.java import LEAN, find_java
+from standby.adapters.kafka.clients import answer_of
 from tests.patience import PATIENCE_SECONDS, soon
 
 #: The ids of the cluster's own broker and of this one.
@@ -23,13 +24,18 @@ SECOND: Final = 2
 
 
 @contextmanager
-def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Have a broker serve in the block, which may kill it; new topics may be placed on it meanwhile."""
+def second_broker(
+    cluster: LocalCluster, directory: Path, number: int = SECOND
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Have a broker serve in the block, which may kill it; new topics may be placed on it meanwhile.
+
+    ``number`` is its id. Nobody can have that of one that was killed until the cluster notices the loss.
+    """
     own = cluster.directory / "kafka"
     settings = {
         **_read(own / "server.properties"),
         "process.roles": "broker",
-        "node.id": str(SECOND),
+        "node.id": str(number),
         "listeners": "BROKER://127.0.0.1:0",
         "log.dirs": str(directory / "data"),
     }
@@ -51,7 +57,7 @@ def second_broker(cluster: LocalCluster, directory: Path) -> Iterator[subprocess
         broker = subprocess.Popen([*java, "kafka.Kafka", str(file)], env=environment, stdout=log, stderr=log)
     client = AdminClient({"bootstrap.servers": cluster.kafka_bootstrap})
     try:
-        _await_registered(client)
+        _await_registered(client, number)
         yield broker
     finally:
         broker.kill()
@@ -68,21 +74,20 @@ def await_leaderless(client: AdminClient, topic: str, partition: int) -> None:
     soon(lambda: leader(client, topic, partition) == -1, f"no leader of {topic}[{partition}]")
 
 
-def _await_registered(client: AdminClient) -> None:
+def _await_registered(client: AdminClient, number: int) -> None:
     """Return once a topic can be made on the second broker; being listed comes before that."""
     topic = "only-to-see"
 
     def is_made() -> bool:
         try:
-            client.create_topics([NewTopic(topic, 1, replica_assignment=[[SECOND]])])[topic].result(
-                PATIENCE_SECONDS
-            )
+            made = client.create_topics([NewTopic(topic, 1, replica_assignment=[[number]])])
+            answer_of(client, made[topic], PATIENCE_SECONDS, topic)
         except KafkaException:
             return False
         return True
 
     soon(is_made, "the second broker joins")
-    client.delete_topics([topic])[topic].result(PATIENCE_SECONDS)
+    answer_of(client, client.delete_topics([topic])[topic], PATIENCE_SECONDS, topic)
 
 
 def _read(properties: Path) -> dict[str, str]:

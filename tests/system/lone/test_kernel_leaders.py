@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
+import signal
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from embedded.cluster import LocalCluster
 from standby.adapters.kafka.broker import connect
-from standby.adapters.kafka.clients import answer_of
 from standby.adapters.kafka.input import InputBounds
 from standby.config import kafka_settings, parse
 from standby.errors import Transient
-from standby.kernel.ports import ANSWER_SECONDS
+from standby.kernel.active.topic_ids import TopicIdCheck
 from standby.ports import InputAway
-from standby.shared.model import Phase, ReplicaStatus, Role
+from standby.replica.identity import RunTopics
+from standby.shared.model import Phase, ReplicaStatus, Role, TopicIdentity
 from tests.kernel_lab import CLUSTER, Container, Lab
 from tests.patience import PATIENCE_SECONDS, soon
 from tests.system.lone.second_broker import FIRST, SECOND, await_leaderless, second_broker
@@ -28,6 +26,12 @@ class LabOnTwoBrokers(Lab):
     """What belongs to the second of its two tasks lies on the second broker."""
 
     BROKERS = (FIRST, SECOND)
+
+
+class LabOnFirst(Lab):
+    """All is on the cluster's own broker."""
+
+    BROKERS = (FIRST,)
 
 
 def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
@@ -69,21 +73,28 @@ def test_one_partition_without_a_leader_keeps_no_other_task_from_being_known(
         broker.close()
 
 
-def test_a_topic_is_described_although_the_broker_that_the_client_takes_for_the_controller_has_died(
-    own_cluster: LocalCluster, tmp_path: Path
+@pytest.mark.parametrize(("how", "number"), [(signal.SIGKILL, 3), (signal.SIGSTOP, 4)])
+def test_topics_are_checked_although_the_broker_that_the_client_takes_for_the_controller_is_gone(
+    own_cluster: LocalCluster, tmp_path: Path, how: signal.Signals, number: int
 ) -> None:
-    with second_broker(own_cluster, tmp_path / "second") as second:
-        admin = AdminClient({"bootstrap.servers": own_cluster.kafka_bootstrap})
-        topic = f"described-{uuid.uuid4().hex[:10]}"
-        admin.create_topics([NewTopic(topic, 1, replica_assignment=[[FIRST]])])[topic].result(
-            PATIENCE_SECONDS
-        )
-        # In each answer a broker names any one that is alive.
-        soon(lambda: admin.list_topics(topic, PATIENCE_SECONDS).controller_id == SECOND, "the second one")
-        second.kill()
-        second.wait()
-        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
-        assert answer_of(admin, asked[topic], ANSWER_SECONDS + 1).name == topic
+    with second_broker(own_cluster, tmp_path / "second", number) as second:
+        lab = LabOnFirst(own_cluster.kafka_bootstrap, tmp_path, 1)
+        broker = connect(CLUSTER, parse(lab.definition.config), lab.definition)
+        changelog = lab.definition.changelog
+        soon(lambda: changelog in broker.ask_topic_ids([changelog])(), "the brokers know the changelog")
+        (before,) = broker.ask_topic_ids([changelog])().values()
+        admin = broker._admin.present()
+        # In each answer a broker names any one that counts as alive, which one that is gone does for some seconds.
+        soon(lambda: admin.list_topics(changelog, PATIENCE_SECONDS).controller_id == number, "the second one")
+        second.send_signal(how)
+        if how is signal.SIGKILL:
+            second.wait()
+            soon(
+                lambda: admin.list_topics(changelog, PATIENCE_SECONDS).controller_id == number, "it is named"
+            )
+        run = RunTopics(lab.definition.name, changelog, (), {changelog: TopicIdentity(before)})
+        assert TopicIdCheck(broker, lambda: run, time.monotonic).changelog_id() == before
+        broker.close()
 
 
 def have_coordinators(cluster: LocalCluster, directory: Path) -> None:

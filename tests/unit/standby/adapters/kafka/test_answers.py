@@ -23,7 +23,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from standby.adapters.kafka import clients, offsets
+from standby.adapters.kafka import broker as broker_module
+from standby.adapters.kafka import clients, offsets, renewable_client
 from standby.adapters.kafka.broker import connect
 from standby.adapters.kafka.offsets import LATEST, offset_in
 from standby.adapters.kafka.refusals import Refusals
@@ -287,6 +288,59 @@ def test_an_answer_in_between_counts() -> None:
     for _ in range(10):
         assert clients.ask(fails=True, after=5) == 1
         assert clients.ask(fails=False, after=1) == 1
+
+
+def test_what_needs_no_answer_does_not_count_as_one() -> None:
+    clients = Clients()
+    for number in (1, 1, 1, 2):
+        assert clients.lasting.present() == number
+        clients.ask(fails=True, after=5)
+
+
+class Unanswered:
+    """An admin client whose requests fail."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def describe_topics(self, *_: object, **__: object) -> dict[str, Future[Any]]:
+        found: Future[Any] = Future()
+        found.set_exception(KafkaException(KafkaError(self.code)))
+        return {"in": found}
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        pytest.param(KafkaError._TRANSPORT, 2, id="after 8 s"),
+        pytest.param(
+            KafkaError._TIMED_OUT, 4, id="at once, since it may be connected to a host that is gone"
+        ),
+    ],
+)
+def test_one_that_sends_questions_about_topics_and_gets_no_answers_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, code: int, count: int
+) -> None:
+    made: list[Unanswered] = []
+    seconds = 0.0
+
+    def make() -> Unanswered:
+        made.append(Unanswered(code))
+        return made[-1]
+
+    def lasting(kind: object, *more: Any) -> RenewableClient[Any]:
+        if kind is clients.QUESTIONS:
+            return RenewableClient(make, lambda: seconds)
+        return renewable_client.lasting(cast("Any", kind), *more)
+
+    monkeypatch.setattr(broker_module, "lasting", lasting)
+    broker = connect("cluster", job_config(), JobDefinition("job", "run", {}, "changelog", "group", 1))
+    for _ in range(3):
+        seconds += 5
+        with pytest.raises(Transient, match="describing in"):
+            broker.ask_topic_ids(["in"])()
+    assert len(made) == count
+    broker.close()
 
 
 def test_a_failure_of_the_former_client_is_not_the_new_one_s() -> None:
