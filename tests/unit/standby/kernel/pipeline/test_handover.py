@@ -94,7 +94,8 @@ def test_a_feed_is_told_of_its_tasks_when_they_begin_to_become_active(lab: Memor
     assert feed.expected == []
     told: list[list[frozenset[TaskId]]] = []
     feed.on_start = lambda: told.append(list(feed.expected))
-    standby.activate(1, 2, claimed=True).process(20)
+    # Else the former active may process the records before it is fenced: then no feed has started.
+    standby.activate(1, 2, claimed=True).await_phase(Phase.ACTIVE).process(20)
     assert sorted(task for each in told[0] for task in each) == list(lab.tasks)
     assert feed.expected == told[0]
 
