@@ -52,6 +52,8 @@ class WatchedTree:
         self._lock = threading.Condition()
         self._shown: Nodes = {}
         self._is_complete = False
+        #: How often the connection was lost.
+        self._losses = 0
         self._waiting: list[threading.Event] = []
         self._listeners: list[Callable[[], None]] = []
 
@@ -104,7 +106,9 @@ class WatchedTree:
             # Watches of an ended session are gone, and changes in the meantime were not reported.
             self._worker.put(self._begin_anew)
         else:
-            self._is_complete = False
+            with self._lock:
+                self._losses += 1
+                self._is_complete = False
 
     def _changed(self, event: WatchedEvent) -> None:
         if not event.path:
@@ -121,6 +125,7 @@ class WatchedTree:
         self._worker.catch_up()
         if self._worker.is_closed or not self._dirty:
             return
+        losses = self._losses
         try:
             if self._waiting:
                 self._client.sync_async(self._root).get(timeout=_ANSWER_SECONDS)
@@ -131,7 +136,7 @@ class WatchedTree:
             self._begin_anew()
             _log.debug("the tree could not be read: %s", type(error).__name__)
         else:
-            self._show()
+            self._show(losses)
 
     def _begin_anew(self, *waiting: threading.Event) -> None:
         """Have everything read again, and notify ``waiting`` then; until that is done the former nodes are shown."""
@@ -139,10 +144,11 @@ class WatchedTree:
         self._nodes = {}
         self._dirty = {pattern[:1] for pattern in self._patterns}
 
-    def _show(self) -> None:
+    def _show(self, losses: int) -> None:
+        """Show what was read; it is complete if the connection was not lost again since the reading began."""
         with self._lock:
             self._shown = {"/".join(path): node for path, node in self._nodes.items()}
-            self._is_complete = True
+            self._is_complete = losses == self._losses
             self._lock.notify_all()
         for each in self._waiting:
             each.set()

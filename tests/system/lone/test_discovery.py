@@ -367,6 +367,32 @@ def test_a_candidate_that_is_cut_off_is_passed_over_even_if_it_led(
             client.queue("undeploy", job="j1")
 
 
+def test_a_candidate_that_is_cut_off_while_it_reads_says_so_although_it_has_read_everything(
+    make: Make, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = make("a")
+    record_job(zookeeper, JobRecord(DEFINITION))
+    a.changes.tree.fresh(PATIENCE_SECONDS)
+    assert a.changes.info()["is_fresh"]
+    ask = a.client.get_async
+
+    def last_answer(*asked: Any, **how: Any) -> Any:
+        pending = ask(*asked, **how)
+
+        def get(timeout: float) -> Any:
+            # Answers come in order: the others that were asked for are there then, too.
+            a.client.exists("/")
+            a.client.stop()
+            return pending.get(timeout=timeout)
+
+        return SimpleNamespace(get=get)
+
+    monkeypatch.setattr(a.client, "get_async", last_answer)
+    zookeeper.jobs.ask("j1", is_wanted=False)
+    soon(lambda: not a.changes.info()["jobs"][0]["is_wanted"], "it has read that")
+    assert not a.changes.info()["is_fresh"]
+
+
 @pytest.mark.acceptance
 def test_without_zookeeper_the_last_picture_is_given_at_once_and_says_that_it_is_old(
     tmp_path: Path, name: str, ring: Keyring
