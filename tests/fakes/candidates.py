@@ -28,7 +28,7 @@ from appmaster.planning.state.view import ClusterView
 from appmaster.records import CandidateRecord
 from standby.adapters.peers.server import PeerServer
 from standby.cluster import ClusterConfig
-from standby.shared.clock import REAL
+from standby.shared.clock import REAL, Clock
 from standby.shared.naming import cluster_path
 from standby.shared.peers import CODE_ROUTE, BundleSource
 from standby.shared.records import ControllerRecord
@@ -73,6 +73,7 @@ class CodeCandidate:
         disk: Path,
         sync_seconds: float = 0.5,
         gate: threading.Event | None = None,
+        clock: Clock = REAL,
     ) -> None:
         self.name = name
         self.disk = disk
@@ -91,7 +92,7 @@ class CodeCandidate:
             self.store,
             ZooKeeperCodeDirectory(self.client, cluster),
             ways if gate is None else Gated(ways, gate),
-            REAL,
+            clock,
             sync_seconds=sync_seconds,
             delete_delay_ms=1_000,
             fenced=self.resigned.append,

@@ -22,14 +22,16 @@ from standby.adapters.zookeeper.reader import ANSWER_SECONDS, ZooKeeperReader
 from standby.code import bundles
 from standby.code.bundles import LEFT_BYTES, Bundle
 from standby.errors import BadConfiguration, CorruptState, Fenced, Transient, Unavailable
+from standby.shared.clock import REAL, Clock
 from standby.shared.naming import code_path, code_source_path, job_path
 from standby.shared.roles import PeerRole
 from standby.shared.wire import JobDefinition
 from tests.fakes.candidates import CodeCandidate
 from tests.fakes.certificates import keys_of, user_directory
+from tests.fakes.clock import HandClock, held
 from tests.fakes.jobs import JOB, job_config
 from tests.fakes.zookeeper import LoneZooKeeper, record_job
-from tests.patience import PATIENCE_SECONDS, soon
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 
 
 def bundle(text: str, size: int = 700_000) -> tuple[str, bytes]:
@@ -38,6 +40,9 @@ def bundle(text: str, size: int = 700_000) -> tuple[str, bytes]:
 
 
 ONE, TWO = bundle("one "), bundle("two ")
+
+#: Of a clock that is held; less than any delay of a candidate here.
+STEP_SECONDS = 5 * LOOK_SECONDS
 
 Make = Callable[..., CodeCandidate]
 
@@ -48,15 +53,16 @@ def make(server: LoneZooKeeper, zookeeper: ZooKeeper, name: str, tmp_path: Path)
 
     def make(
         candidate: str,
-        *held: tuple[str, bytes],
+        *bundles: tuple[str, bytes],
         sync_seconds: float = 0.5,
         gate: threading.Event | None = None,
+        clock: Clock = REAL,
     ) -> CodeCandidate:
         disk = tmp_path / candidate
         disk.mkdir(exist_ok=True)
-        for digest, data in held:
+        for digest, data in bundles:
             (disk / digest).write_bytes(data)
-        made.append(CodeCandidate(candidate, server.connect, name, disk, sync_seconds, gate))
+        made.append(CodeCandidate(candidate, server.connect, name, disk, sync_seconds, gate, clock))
         return made[-1]
 
     yield make
@@ -74,6 +80,16 @@ def recorded(zookeeper: ZooKeeper, job: str) -> JobRecord:
     record = zookeeper.jobs.read(job)
     assert record is not None
     return record
+
+
+def in_time(clock: HandClock, is_so: Callable[[], object], what: str) -> None:
+    """Wait for what comes with time, which passes only at each look: a test that stands still misses nothing."""
+
+    def look() -> object:
+        clock.advance(STEP_SECONDS)
+        return is_so()
+
+    soon(look, what)
 
 
 def test_survivors_with_different_halves_decline_exchange_and_one_leads(
@@ -120,15 +136,17 @@ def test_a_job_whose_code_is_nowhere_does_not_keep_candidates_from_leading_for_e
 ) -> None:
     put(zookeeper, "j1", ONE[0], activated=1)
     put(zookeeper, "lost", TWO[0], activated=1)
-    a, b = make("a", ONE), make("b")
+    # Not before it has been asked may the time be over.
+    clock = held()
+    a, b = make("a", ONE, clock=clock), make("b", clock=clock)
     assert a.stand() is None
-    soon(lambda: not a.service.may_lead() and not b.service.may_lead(), "after twice the sync time")
+    in_time(clock, lambda: not a.service.may_lead() and not b.service.may_lead(), "after twice the sync time")
     assert list(a.service.quarantined()) == ["lost"]
     assert TWO[0] in a.service.quarantined()["lost"].why
     assert b.stand() == 1
     # It returns, and with it the job.
     make("c", TWO)
-    soon(lambda: not a.service.quarantined() and not b.service.quarantined(), "the code is back")
+    in_time(clock, lambda: not a.service.quarantined() and not b.service.quarantined(), "the code is back")
 
 
 def test_an_upload_is_taken_up_spread_and_goes_on_where_it_broke_off(
@@ -257,17 +275,21 @@ def test_a_container_reads_code_from_any_holder_and_else_what_a_submit_left(
 def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_when_it_is_asked_for_again(
     make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
-    a, b = make("a", ONE, TWO), make("b", ONE, TWO)
+    # Each state lasts for the delay, and has to be seen.
+    clock = held()
+    a, b = (make(each, ONE, TWO, clock=clock) for each in ("a", "b"))
     zookeeper.code.put(*ONE)
     put(zookeeper, "j2", TWO[0], activated=1)
     soon(lambda: TWO[0] in zookeeper.code.names(), "both are announced")
     assert a.stand() == 1
-    soon(lambda: ONE[0] in a.service.view.deleted_since, "after the delay it is marked")
+    in_time(clock, lambda: ONE[0] in a.service.view.deleted_since, "after the delay it is marked")
     assert a.store.has(ONE[0])
     # A job names this one: the tombstone is a mistake, and stays without effect.
     client.set(code_path(name, TWO[0]), encode(tombstone()))
-    soon(lambda: not a.store.has(ONE[0]) and not b.store.has(ONE[0]), "after the delay again it goes")
-    soon(lambda: not zookeeper.code.has(ONE[0]), "and with it what was left in ZooKeeper")
+    in_time(
+        clock, lambda: not a.store.has(ONE[0]) and not b.store.has(ONE[0]), "after the delay again it goes"
+    )
+    in_time(clock, lambda: not zookeeper.code.has(ONE[0]), "and with it what was left in ZooKeeper")
     assert a.store.has(TWO[0])
     assert b.store.has(TWO[0])
     PeerCode(keys_of(PeerRole.OPERATOR).client_context).upload(*TWO, b.me, lambda _: None)
@@ -279,7 +301,8 @@ def test_code_that_no_job_has_named_for_long_is_marked_then_goes_and_comes_back_
 def test_no_candidate_condemns_what_a_job_names_now_or_under_an_old_epoch(
     make: Make, zookeeper: ZooKeeper, client: KazooClient, name: str
 ) -> None:
-    a = make("a", ONE)
+    # The candidate itself would mark what no job has named for some time.
+    a = make("a", ONE, clock=held())
     assert a.stand() == 1
     soon(lambda: ONE[0] in zookeeper.code.names(), "it is announced")
     directory = a.service.directory
