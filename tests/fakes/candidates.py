@@ -170,6 +170,8 @@ class DeskCandidate:
             change=lambda change: change_document(change, self.changes.seen(change)),
         )
         self.changes.start()
+        # It has no info to give before.
+        self.changes.tree.fresh(PATIENCE_SECONDS)
         self.zookeeper.registry.register(
             CandidateRecord(
                 name,

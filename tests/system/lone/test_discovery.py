@@ -155,19 +155,21 @@ def test_sessions_with_zookeeper_do_not_grow_with_clients(
     """Clients ask candidates and not ZooKeeper; known candidates are tried one after the other when some are gone."""
     a, b, c = make("a"), make("b"), make("c")
     a.lead()
-    soon(lambda: len(b.changes.info()["candidates"]) == 3, "they know each other")
+    # The first command learns the others from the leader.
+    soon(lambda: len(a.changes.info()["candidates"]) == 3, "the leader knows them")
     with ClusterClient(name, server.connect, ring) as first:
         first.status()
     # What one command has learned the next one knows.
     a.close()
     b.lead()
-    soon(lambda: leaders(c.changes.info()) == ["b"], "another leads")
+    soon(lambda: all(leaders(each.changes.info()) == ["b"] for each in (b, c)), "another leads")
     before = connections(server)
     clients = [ClusterClient(name, server.connect, ring) for _ in range(20)]
     for each in clients:
         assert leaders(each.info()) == ["b"]
         assert each.call("explain")["said"] == "b did explain"
-    assert connections(server) == before
+    # The server may still have counted one of this test's that had just ended, before or now.
+    soon(lambda: connections(server) <= before, "no more connections than before")
     for each in clients:
         assert not each._is_connected
         each.close()
@@ -221,6 +223,8 @@ def test_a_queued_change_is_made_by_the_next_leader_and_awaited_through_another_
         request = one.queue("undeploy", job="j1", purge=True)
         hosts = one.queue("drain", hosts=["h1", "h2"], reason="a test")
         wrong = one.queue("undeploy", job="absent")
+        # One that does not know of a change yet waits for ZooKeeper, if not for long.
+        b.changes.tree.fresh(PATIENCE_SECONDS)
         with pytest.raises(StandfastError, match="still queued after 0 s"):
             other.result(request, 0)
         assert get(b, f"/api/v1/changes/{request}")["state"] == "queued"
@@ -249,6 +253,8 @@ def test_stranger_s_question_about_a_request_is_answered_without_zookeeper(
     a = make("a")
     with ClusterClient(name, server.connect, ring, [a.address]) as client:
         request = client.queue("undeploy", job="j1")
+        # Else the answer would wait for ZooKeeper, if not for long.
+        a.changes.tree.fresh(PATIENCE_SECONDS)
         with pytest.raises(StandfastError, match="still queued after 0 s"):
             client.result(request, 0)
     server.kill()
@@ -277,12 +283,15 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     soon(lambda: len(a.changes.info()["candidates"]) == 2, "they know each other")
     assert main(["undeploy", "j1", "--no-wait", *where]) == 0
     request = capsys.readouterr().out.strip()
+    # Either may be asked, here and below.
+    for each in (a, b):
+        each.changes.tree.fresh(PATIENCE_SECONDS)
     assert main(["change", "j1", request, *where]) == 0
     assert capsys.readouterr().out.strip() == request
     a.lead()
     a.zookeeper.records.write_status("j1", StatusRecord("deployed"))
     soon(lambda: leaders(b.changes.info()) == ["a"], "somebody leads")
-    soon(lambda: b.changes.result(request).state == "done", "it is made")
+    soon(lambda: all(each.changes.result(request).state == "done" for each in (a, b)), "it is made")
     assert main(["change", "j1", request, *where]) == 0
     assert capsys.readouterr().out == "j1: done: it is to end\n"
     assert main(["deploy", "j1", "--timeout", "0.5", *where]) == 1
@@ -299,8 +308,9 @@ def test_the_command_line_lists_candidates_and_queues_changes(
     assert [line.split()[0] for line in listed] == ["candidate", "a", "b"]
     assert listed[1].endswith("yes, epoch 1")
     a.zookeeper.records.write_status("j1", StatusRecord("deploying", ("waiting for code",)))
+    # There was another one before.
     soon(
-        lambda: b.changes.info()["jobs"][0]["status"] and a.changes.info()["jobs"][0]["status"], "both see it"
+        lambda: all(each.changes.info()["jobs"][0]["status"] == "deploying" for each in (a, b)), "both see it"
     )
     assert main(["jobs", *where]) == 0
     listed = capsys.readouterr().out.splitlines()
@@ -455,7 +465,7 @@ def test_what_waits_for_a_jobs_end_holds_up_what_was_asked_after_it_and_no_other
 
     def state_after_a_pass(change: str) -> str:
         """Return how a change stands after the candidate has gone through its queue with it."""
-        a.changes.result(change)
+        a.changes.tree.fresh(PATIENCE_SECONDS)
         # The first may be done just before a pass, which is over before the second.
         assert all(a.changes._worker.flush(PATIENCE_SECONDS) for _ in range(2))
         return decode(zookeeper.client.get(change_path(name, change))[0], change, ChangeRecord).state
