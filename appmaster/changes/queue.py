@@ -100,13 +100,14 @@ class ChangeQueue:
 
     def info(self) -> dict[str, Any]:
         """Return the cluster's info (`appmaster.changes.cluster_info`); raises `Transient` before the first read."""
-        nodes = self.tree.nodes
-        if not nodes and not self.tree.is_complete:
+        # In this order: it may become complete in between, by nodes that are read then.
+        is_fresh, nodes = self.tree.is_complete, self.tree.nodes
+        if not nodes and not is_fresh:
             raise Transient("ZooKeeper has not been read yet")
         found = cluster_info.info(
             self.cluster, {path: each.data for path, each in nodes.items()}, self.clock.now_ms()
         )
-        return {**found, **self.more(), "answered_by": self.me, "is_fresh": self.tree.is_complete}
+        return {**found, **self.more(), "answered_by": self.me, "is_fresh": is_fresh}
 
     def leader(self) -> Mapping[str, Any] | None:
         """Return id, host and port of the candidate that leads; None while none is known to lead."""

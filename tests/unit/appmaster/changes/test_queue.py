@@ -206,3 +206,19 @@ def test_another_leader_ends_it() -> None:
     queue.close()
     assert fenced[0] == "another leads"
     assert records.settled == []
+
+
+def test_a_picture_is_not_called_fresh_for_what_was_read_after_it() -> None:
+    """The connection may come back while the info is put together: what it has is of before."""
+    tree = Tree()
+    tree.is_complete = False
+
+    def read_again() -> dict[str, Any]:
+        tree.is_complete = True
+        return {}
+
+    queue = led(Records(ValueError("planted")), tree)
+    queue.more = read_again
+    assert queue.info()["is_fresh"] is False
+    assert queue.info()["is_fresh"] is True
+    queue.close()
