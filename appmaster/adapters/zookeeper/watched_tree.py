@@ -52,8 +52,8 @@ class WatchedTree:
         self._lock = threading.Condition()
         self._shown: Nodes = {}
         self._is_complete = False
-        #: How often the connection was lost.
-        self._losses = 0
+        #: How often the connection was lost, and how often it had been when the last reading of everything began.
+        self._losses = self._former_losses = 0
         self._waiting: list[threading.Event] = []
         self._listeners: list[Callable[[], None]] = []
 
@@ -125,7 +125,6 @@ class WatchedTree:
         self._worker.catch_up()
         if self._worker.is_closed or not self._dirty:
             return
-        losses = self._losses
         try:
             if self._waiting:
                 self._client.sync_async(self._root).get(timeout=_ANSWER_SECONDS)
@@ -136,19 +135,20 @@ class WatchedTree:
             self._begin_anew()
             _log.debug("the tree could not be read: %s", type(error).__name__)
         else:
-            self._show(losses)
+            self._show()
 
     def _begin_anew(self, *waiting: threading.Event) -> None:
         """Have everything read again, and notify ``waiting`` then; until that is done the former nodes are shown."""
         self._waiting.extend(waiting)
+        self._former_losses = self._losses
         self._nodes = {}
         self._dirty = {pattern[:1] for pattern in self._patterns}
 
-    def _show(self, losses: int) -> None:
-        """Show what was read; it is complete if the connection was not lost again since the reading began."""
+    def _show(self) -> None:
+        """Show what was read; it is complete if the connection was not lost since everything was read anew."""
         with self._lock:
             self._shown = {"/".join(path): node for path, node in self._nodes.items()}
-            self._is_complete = losses == self._losses
+            self._is_complete = self._losses == self._former_losses
             self._lock.notify_all()
         for each in self._waiting:
             each.set()
