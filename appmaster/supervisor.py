@@ -79,11 +79,15 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
     """
     ending = Latch()
     child: subprocess.Popen[bytes] | None = None
+    early: int | None = None
 
     def end(signum: int, frame: FrameType | None) -> None:
+        nonlocal early
         ending.set()
         if child is not None:
             child.send_signal(signum)
+        else:
+            early = signum
 
     for each in (signal.SIGTERM, signal.SIGINT):
         # Ctrl-C reaches this process and the candidate alike.
@@ -98,10 +102,11 @@ def supervise(command: list[str], clock: Clock = REAL, *, is_own_master: bool = 
             if is_own_master:
                 variables[ENDS_WITH] = str(os.getpid())
             child = subprocess.Popen(command, env={**_QUIET, **os.environ, **variables})
-            if ending.is_set():
-                # The signal came just before the candidate was there.
-                child.send_signal(signal.SIGTERM)
+            if early is not None:
+                # The signal came before the candidate was known here.
+                child.send_signal(early)
             status = child.wait()
+            child = None
         except OSError as error:
             if lives.life == 1:
                 raise  # nothing runs yet that would be lost
