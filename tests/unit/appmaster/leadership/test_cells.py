@@ -18,7 +18,7 @@ from appmaster.records import CellRecord
 from locality.fit import Demand, PoolProcess
 from standby.errors import BadConfiguration, BrokenInvariant, Fenced, Transient, Unavailable
 from tests.fakes.clock import held
-from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS
+from tests.patience import LOOK_SECONDS, PATIENCE_SECONDS, soon
 from tests.unit.appmaster.conftest import Died
 
 FOUND_AND_LOST = [happened.CellFound, happened.ContainerExpected, happened.CellLost]
@@ -143,8 +143,10 @@ class Lab:
     def _connect(self, number: int, record: CellRecord, lost: Callable[[str], None]) -> Connection:
         answers = number not in self.silent | self.dead
         waits, error = self.slow.get(number), self.errors.get(number)
-        self.made.append(Connection(number, record, lost, answers, waits, error, self.runs))
-        return self.made[-1]
+        made = Connection(number, record, lost, answers, waits, error, self.runs)
+        # Each cell has a thread of its own: another one's may be the last one already.
+        self.made.append(made)
+        return made
 
     def of(self, number: int) -> Connection:
         """Return the latest connection to a cell."""
@@ -249,6 +251,8 @@ def test_dead_am_is_asked_once_in_a_take_over_and_not_waited_for(lab: Lab) -> No
 def test_try_in_vain_is_no_reason_to_try_again_at_once(lab: Lab) -> None:
     lab.dead.add(2)
     lab.take_over()
+    # The end of a try wakes a take-over, perhaps when that has ended.
+    lab.await_tries()
     lab.under_test._wake.clear()
     lab.look()
     assert [each.number for each in lab.made].count(2) == 2
@@ -285,6 +289,8 @@ def test_connection_that_is_still_being_made_ends_with_its_leader(lab: Lab) -> N
     lab.slow[2] = threading.Event()
     lab.under_test.begin()
     lab.await_tries(1)
+    # Before that there is nothing that could end with the leader.
+    soon(lambda: lab.under_test._held[2].trying, "the connection is being made")
     lab.under_test.stop()
     lab.await_tries(2)
     assert lab.of(2).told == ["stop", "close"]
@@ -427,6 +433,8 @@ def test_container_given_back_to_a_silent_cell_is_given_back_later(lab: Lab, is_
     assert isinstance(lab.next(), happened.CellLost)
     assert lab.next() == happened.CellFound(2, "a2_01", ("h1", "h2"), 7, "h2")
     lab.under_test.stop()
+    # It is given back once the leader has been told that the cell answers.
+    lab.await_tries(2)
     assert ("release", "a2_01/s_0") in lab.of(2).told
     assert lab.events.empty(), "and it is not expected any more"
 
