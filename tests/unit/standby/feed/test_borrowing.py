@@ -327,7 +327,9 @@ def test_rows_that_may_be_at_fault_are_given_to_nobody_by_the_next_feed_either(b
     first.fails = Transient("gone")
     borrower.prepare()
     running = background(lambda: borrower.transform.run(table(1)))
-    soon(lambda: first.is_closed, "the lender is given up")
+    # If it were cancelled when the lender is just given up, the rows would not be at fault.
+    soon(lambda: borrower.own.cancelled_warms, "the own session is waited for")
+    assert first.is_closed
     borrower.assert_cancelled(running)
     # Another task has joined, and the feed starts again at the same offsets.
     starting = background(borrower.prepare)
