@@ -76,7 +76,7 @@ class Batch:
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     # However slow the machine is, nothing is ended or refused but by a test that says so.
-    for bound in ("LENT_WAIT_SECONDS", "GIVE_WAY_SECONDS", "OVERDUE_SECONDS"):
+    for bound in ("LENT_WAIT_SECONDS", "LENT_SECONDS", "GIVE_WAY_SECONDS", "OVERDUE_SECONDS"):
         monkeypatch.setattr(turns, bound, NEVER_SECONDS)
     return Session()
 
