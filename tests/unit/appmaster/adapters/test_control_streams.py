@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from appmaster.adapters import grpc
+from appmaster.adapters import grpc, look
 from appmaster.adapters.grpc import _CALLS, CALL, ControlServer
 from appmaster.planning.state import events as happened
 from standby.adapters.channels import open_channel
@@ -24,7 +24,7 @@ from standby.shared.exits import ProcessEnd
 from standby.shared.model import ReplicaId, Role, TaskId, Wanted
 from standby.shared.roles import PeerRole
 from tests.fakes.certificates import keys_of
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import A_MOMENT_SECONDS, PATIENCE_SECONDS
 
 HELLO = wire.Hello(wire.PROTOCOL, "a1_01_2", "s_0", 1, 40, "h1", 1, 2, 3, controller_epoch=4)
 
@@ -97,7 +97,9 @@ class Leader:
 
 
 @pytest.fixture
-def leader() -> Iterator[Leader]:
+def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leader]:
+    # However slow the machine is: an address is found, and who says something is heard.
+    monkeypatch.setattr(look, "_SAY_SECONDS", PATIENCE_SECONDS)
     made = Leader()
     yield made
     made.server.stop()
@@ -265,7 +267,15 @@ def test_witness_of_a_container_tells_how_its_process_is_and_is_let_go(
         assert not witness.is_alive()
 
 
-def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(leader: Leader) -> None:
+def test_a_process_that_stands_still_is_not_taken_for_a_host_that_does_not_answer(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*address: Any, **kinds: Any) -> list[Any]:
+        return socket.getaddrinfo(*address, **kinds)
+
+    # An address is waited for no longer than a process.
+    monkeypatch.setattr(leader.server._loop, "getaddrinfo", resolve)
+    monkeypatch.setattr(look, "_SAY_SECONDS", A_MOMENT_SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as stopped:
         told = leader.probed("c1", *stopped.getsockname())
         assert told == happened.PortProbed("c1", 40, True, 7, is_running=False, waited_ms=told.waited_ms), (
