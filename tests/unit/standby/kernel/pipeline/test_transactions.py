@@ -13,9 +13,16 @@ from tests.fakes.feed import FEED, MemoryFeed
 from tests.fakes.kafka import MemoryBroker
 from tests.meanwhile import Hold
 from tests.memory_lab import COMMIT, JOB, MakeLab, MemoryLab, on_error
+from tests.patience import NEVER_SECONDS
 
 #: A value of which an output becomes that is too large.
 LARGE = b"raise" + bytes(2_000)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a pipeline in a hurry, a feed that stands still for a moment would be deaf, at each of its records."""
+    monkeypatch.setattr("standby.feeding.feeds._DEAF_SECONDS", NEVER_SECONDS)
 
 
 def lab_of(make_lab: MakeLab, kind: str, tasks: int = 2, attempts: int = 3) -> MemoryLab:
