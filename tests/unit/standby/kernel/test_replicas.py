@@ -541,6 +541,8 @@ def test_the_end_of_a_feeds_process_with_its_job_breaks_nothing(lab: MemoryLab) 
             feed.close = close  # type: ignore[method-assign]
 
         standby = tailing(lab, script=script)
+        standby.eventually(lambda: len(standby.feeds.made) == 1)
+        # Only a child that was seen while it lived could be missed.
         lab.clock.await_looks("conductor")
         lab.definition = msgspec.structs.replace(lab.definition, run="run 2")
         standby.want(0, Role.STANDBY, 1)
