@@ -8,6 +8,7 @@
 #   make test-all      the same with every other case on real servers: before you close an issue
 #   make soak          random and long tests, and measurements
 #   make unit          only the tests that need no server
+#   make stalls        the tests of threads, each of which stands still at random: STALLS=7 for another seed
 #   make simulate      random faults in virtual time: SEEDS=100000, or a range such as SEEDS=5000-6000; JOBS=2 processes
 #   make mutants       small changes of the pure parts that no test notices: all, or MUTANTS=standby/replica/claim.py; hours
 #   make prometheus    download Debian's Prometheus into the cache, for the tests that use a real one (needs a network)
@@ -22,7 +23,7 @@
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-standalone test test-all soak venv jars archive prometheus lint format types imports pages unit simulate mutants lock skein sbom scan clean check-python check-java
+.PHONY: help demo demo-standalone test test-all soak venv jars archive prometheus lint format types imports pages unit stalls simulate mutants lock skein sbom scan clean check-python check-java
 
 # Where nothing keeps what is compiled, each of a test's many processes would compile the whole project again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,6 +59,14 @@ soak: jars archive prometheus
 unit: venv
 	$(BIN)/python -m pytest tests/unit tests/property tests/simulation tests/scenarios -m 'not acceptance and not soak' \
 		--numprocesses 3 --dist worksteal $(PYTEST_OPTIONS)
+
+# Most threads of these wait, so many tests run at once.
+STALLS ?= 1
+THREADED := tests/unit/standby tests/unit/embedded $(addprefix tests/unit/appmaster/,adapters changes code leadership)
+
+stalls: venv
+	$(BIN)/python -m pytest -p tests.stalls --stalls $(STALLS) $(THREADED) -m 'not acceptance and not soak' \
+		--numprocesses 16 --dist worksteal $(PYTEST_OPTIONS)
 
 SEEDS ?= 1000
 JOBS ?= 2

@@ -30,6 +30,11 @@ A_MOMENT_SECONDS = 0.3
 #: Random moments of faults are drawn from this span.
 STRIKE_SECONDS = 0.3
 
+#: How long a thread stands still at most, and all of one test together (`tests.stalls`): a test may rely on
+#: `PATIENCE_SECONDS`, and on a product that notices a silence of some seconds.
+STALL_SECONDS = 0.8
+STALLS_SECONDS = 4.0
+
 #: A poll costs CPU time that the awaited work needs. So a pause is this part of the time that has passed,
 #: which is also the most by which a wait is prolonged.
 _PAUSE_PART = 1 / 20
