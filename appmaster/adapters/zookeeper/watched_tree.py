@@ -52,8 +52,8 @@ class WatchedTree:
         self._lock = threading.Condition()
         self._shown: Nodes = {}
         self._is_complete = False
-        #: How often the connection was lost, and how often it had been when the last reading of everything began.
-        self._losses = self._former_losses = 0
+        #: Whether the connection was lost since the last reading of everything began.
+        self._was_lost = False
         self._waiting: list[threading.Event] = []
         self._listeners: list[Callable[[], None]] = []
 
@@ -107,7 +107,7 @@ class WatchedTree:
             self._worker.put(self._begin_anew)
         else:
             with self._lock:
-                self._losses += 1
+                self._was_lost = True
                 self._is_complete = False
 
     def _changed(self, event: WatchedEvent) -> None:
@@ -140,15 +140,15 @@ class WatchedTree:
     def _begin_anew(self, *waiting: threading.Event) -> None:
         """Have everything read again, and notify ``waiting`` then; until that is done the former nodes are shown."""
         self._waiting.extend(waiting)
-        self._former_losses = self._losses
+        self._was_lost = False
         self._nodes = {}
         self._dirty = {pattern[:1] for pattern in self._patterns}
 
     def _show(self) -> None:
-        """Show what was read; it is complete if the connection was not lost since everything was read anew."""
+        """Show what was read; it is complete unless the connection was lost meanwhile."""
         with self._lock:
             self._shown = {"/".join(path): node for path, node in self._nodes.items()}
-            self._is_complete = self._losses == self._former_losses
+            self._is_complete = not self._was_lost
             self._lock.notify_all()
         for each in self._waiting:
             each.set()
