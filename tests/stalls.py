@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from types import CodeType, FrameType
+from functools import cache
+from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -23,8 +24,10 @@ import pytest
 from tests.patience import STALL_SECONDS, STALLS_SECONDS
 
 #: Where threads stand still: in functions of these, and of the queues and locks between threads.
-_PLACES: Final = ("/standby/", "/appmaster/", "/embedded/", "/tests/fakes/", "/tests/memory_lab.py")
-_BETWEEN: Final = ("/threading.py", "/queue.py", "/concurrent/futures/")
+_PLACES: Final = (
+    *("/standby/", "/appmaster/", "/embedded/", "/tests/fakes/", "/tests/memory_lab.py"),
+    *("/threading.py", "/queue.py", "/concurrent/futures/"),
+)
 
 #: Of such calls, how many stand still.
 _SHARE: Final = 0.02
@@ -36,7 +39,6 @@ class Stalls:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._left = 0.0
-        self._known: dict[CodeType, bool] = {}
         #: The real one, whatever a test puts in its place.
         self._sleep = time.sleep
 
@@ -54,26 +56,26 @@ class Stalls:
         """Stand still, perhaps; Python calls this for each call on each thread (`threading.setprofile`)."""
         if event != "call" or self._left <= 0:
             return
-        code = frame.f_code
-        is_place = self._known.get(code)
-        if is_place is None:
-            places = (*_PLACES, *_BETWEEN)
-            is_place = self._known[code] = any(each in code.co_filename for each in places)
-        if is_place and self._random.random() < _SHARE:
+        if _is_place(frame.f_code.co_filename) and self._random.random() < _SHARE:
             seconds = STALL_SECONDS * self._random.random()
             self._left -= seconds
             self._sleep(seconds)
 
 
+@cache
+def _is_place(path: str) -> bool:
+    return any(each in path for each in _PLACES)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--stalls``."""
-    parser.addoption("--stalls", type=int, metavar="SEED", help="have threads stand still at random")
+    parser.addoption(
+        "--stalls", type=int, default=1, metavar="SEED", help="have threads stand still at random"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin, for every thread that starts from now on."""
-    seed = config.getoption("--stalls")
-    if seed is not None:
-        stalls = Stalls(seed)
-        config.pluginmanager.register(stalls)
-        threading.setprofile(stalls.called)
+    stalls = Stalls(config.getoption("--stalls"))
+    config.pluginmanager.register(stalls)
+    threading.setprofile(stalls.called)
